@@ -1,0 +1,1 @@
+"""Durable agent runs that can always be stopped."""

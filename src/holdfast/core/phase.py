@@ -1,0 +1,113 @@
+"""What a run is waiting for, since when, until when, and what happens then.
+
+A pure reading of the state: phases change only when something is recorded, and readers
+count the seconds themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.plan import following
+from holdfast.core.retry import Attempt, Failure, GiveUp, Wait
+from holdfast.core.run import AttemptState, RunState
+
+Awaited: TypeAlias = Literal[
+    "worker",
+    "first_event",
+    "next_event",
+    "retry",
+    "tool",
+    "approval",
+    "model",
+    "stop",
+    "newer_version",
+]
+
+
+class Phase(Struct, frozen=True, omit_defaults=True):
+    """`since` is wall time; `limit` is in seconds from then, 0 for none."""
+
+    waiting_for: Awaited
+    since: float
+    name: str = ""
+    limit: float = 0.0
+    attempt: int = 0
+    attempts: int = 0
+    next: str = ""
+
+
+def phase(state: RunState) -> Phase | None:
+    """What the run is waiting for, or None once it has ended."""
+    if not state.status.live:
+        return None
+    if state.unknown:
+        return Phase("newer_version", state.at, state.unknown)
+    if state.stopping:
+        return Phase("stop", state.at, next="cancelled")
+    return _person(state) or _lacking(state) or _working(state) or Phase("worker", state.at)
+
+
+def _person(state: RunState) -> Phase | None:
+    if not state.pending:
+        return None
+    first = state.pending[0]
+    then = "the call is refused" if first.request.expires else ""
+    return Phase("approval", first.at, first.request.tool, first.request.expires, next=then)
+
+
+def _lacking(state: RunState) -> Phase | None:
+    if state.waiting is None:
+        return None
+    return Phase(state.waiting.what, state.at, state.waiting.name)
+
+
+def _working(state: RunState) -> Phase | None:
+    if not state.worker:
+        return None
+    if state.attempt and state.attempt.open and state.attempt.epoch == state.epoch:
+        return _model(state, state.attempt)
+    for tool in state.open_tools:
+        if state.running(tool):
+            spec = state.spec(tool.call.tool)
+            limit = spec.timeout if spec else 0.0
+            return Phase("tool", tool.at, tool.call.tool, limit, next="the model is told")
+    if state.failures:
+        return _retry(state)
+    return None
+
+
+def _model(state: RunState, attempt: AttemptState) -> Phase:
+    failures = [failure for failure in state.failures if failure.model == attempt.model]
+    stalled = Failure(model=attempt.model, reason="ttfb_kill")
+    return Phase(
+        "next_event" if attempt.heard else "first_event",
+        attempt.heard_at if attempt.heard else attempt.at,
+        attempt.model,
+        attempt.patience.between if attempt.heard else attempt.patience.first,
+        attempt=len(failures) + 1,
+        attempts=state.accepted.attempts if state.accepted else 0,
+        next=_then(replace(state, failures=(*state.failures, stalled)), attempt.model),
+    )
+
+
+def _retry(state: RunState) -> Phase | None:
+    last = state.failures[-1]
+    match following(state):
+        case Wait(seconds, model):
+            return Phase("retry", last.at, model, seconds, next=_then(state, model))
+        case Attempt(model):
+            return Phase("retry", last.at, model, next=_then(state, model))
+        case GiveUp():
+            return None
+
+
+def _then(state: RunState, model: str) -> str:
+    match following(state):
+        case GiveUp():
+            return "give up"
+        case Attempt(chosen) | Wait(_, chosen):
+            return "try again" if chosen == model else f"fall back to {chosen}"

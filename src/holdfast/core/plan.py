@@ -1,0 +1,313 @@
+"""What a run should do next.
+
+`plan` looks only at the folded state and at what the worker brings, so it cannot tell a run
+that has never stopped from one picked up by another machine after a crash. That is the point:
+resuming is not a feature here, it is the absence of one.
+
+Nothing here knows the time. A step that depends on it carries a Timer, and whoever performs
+the step waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.core.approval import Allowed, Ask, Forbidden, verdict
+from holdfast.core.events import (
+    ApprovalExpired,
+    Event,
+    ModelFailed,
+    ModelRetracted,
+    Outcome,
+    Receipt,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunWaiting,
+    ToolFinished,
+)
+from holdfast.core.lifecycle import Status
+from holdfast.core.messages import ToolCall
+from holdfast.core.retry import Attempt, GiveUp, Next, RetryRules, Wait, next_attempt
+from holdfast.core.run import Grant, RunState, ToolState, fold
+
+#: How long a run that cannot go on here is left alone before it is looked at again.
+LOOK_AGAIN = 60.0
+
+
+class Rules(Struct, frozen=True):
+    """What the worker brings: who it is, what it has, and the rules that stand."""
+
+    worker: str
+    epoch: int
+    models: Container[str]
+    tools: Container[str]
+    grants: tuple[Grant, ...] = ()
+    rescues: int = 5
+    repeats: int = 3
+    #: A fraction of this run's own, so that a crowd of runs does not retry at the same moment.
+    spread: float = 1.0
+
+
+class Record(Struct, frozen=True):
+    """A decision that needs no I/O beyond writing it down."""
+
+    events: tuple[Event, ...]
+
+
+class CallModel(Struct, frozen=True):
+    turn: int
+    attempt: int
+    model: str
+
+
+class RunTools(Struct, frozen=True):
+    """Start these calls; more than one only where they may run side by side."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class AskPerson(Struct, frozen=True):
+    """Put these calls to a person, each by an approval of its own."""
+
+    asks: tuple[tuple[ToolCall, Ask], ...]
+
+
+class Timer(Struct, frozen=True):
+    """`then`, once `seconds` have passed since wall time `since`."""
+
+    since: float
+    seconds: float
+    then: Record | CallModel
+
+
+class Pause(Struct, frozen=True):
+    """Stay in memory until something is recorded or the timer runs out."""
+
+    timer: Timer | None = None
+
+
+class Rest(Struct, frozen=True):
+    """Leave memory until a wish arrives or the timer runs out; or look again after a while."""
+
+    timer: Timer | None = None
+    again: float = 0.0
+
+
+Step: TypeAlias = Record | CallModel | RunTools | AskPerson | Pause | Rest
+
+
+def plan(state: RunState, rules: Rules) -> Step:
+    """The next step of a run that this worker holds."""
+    if state.status.final or state.status is Status.NEW:
+        return Rest()
+    if state.unknown:
+        return Rest(again=LOOK_AGAIN)
+    if state.stopping:
+        return _wind_down(state, rules)
+    if state.epoch != rules.epoch:
+        return _take_over(state, rules)
+    if state.rescues > rules.rescues:
+        return Record((*_cut_off(state, rules), _lost_too_often(state)))
+    if state.open_tools:
+        return _plan_tools(state, rules)
+    if _answered(state) and state.reply:
+        stop = state.reply.stop
+        return Record((RunCompleted(incomplete="" if stop == "stop" else stop),))
+    return _plan_call(state, rules)
+
+
+def _take_over(state: RunState, rules: Rules) -> Step:
+    """Start only if there is something to do; a run that would rest again is left as it is."""
+    started = RunStarted(worker=rules.worker, epoch=rules.epoch)
+    step = plan(fold(state, Recorded(state.seq + 1, state.at, started, b"")), rules)
+    return step if isinstance(step, Rest) else Record((started,))
+
+
+# --- the model ---------------------------------------------------------------------------
+
+
+def _plan_call(state: RunState, rules: Rules) -> Step:
+    assert state.accepted is not None
+    spent = state.accepted.budget.spent(
+        turns=state.replies, seconds=state.seconds, usage=state.usage
+    )
+    if spent:
+        return Record((RunFailed(code="budget", message=spent),))
+    match following(state, spread=rules.spread):
+        case GiveUp(why):
+            return Record((RunFailed(code="model", message=why),))
+        case Attempt(model):
+            pause = 0.0
+        case Wait(pause, model):
+            pass
+    if model not in rules.models:
+        return _lacking(state, RunWaiting(what="model", name=model))
+    turn, attempt = state.replies + 1, state.attempt
+    if attempt and attempt.shown:
+        retracted = ModelRetracted(turn=turn, attempt=attempt.number, after=attempt.called)
+        return Record((retracted,))
+    call = CallModel(turn=turn, attempt=attempt.number + 1 if attempt else 1, model=model)
+    return Pause(Timer(state.failures[-1].at, pause, call)) if pause else call
+
+
+def following(state: RunState, *, spread: float = 1.0) -> Next:
+    """Which attempt comes next in this turn, and after what wait."""
+    assert state.accepted is not None
+    accepted = state.accepted
+    rules = RetryRules(
+        models=tuple(choice.name for choice in accepted.models),
+        attempts=accepted.attempts,
+        total=accepted.retry_total,
+    )
+    return next_attempt(state.failures, rules, spread=spread)
+
+
+def _answered(state: RunState) -> bool:
+    """The last reply asked for nothing more, and nobody has said anything since."""
+    reply, attempt = state.reply, state.attempt
+    return reply is not None and attempt is None and not reply.calls and not state.inputs
+
+
+# --- tools -------------------------------------------------------------------------------
+
+
+def _plan_tools(state: RunState, rules: Rules) -> Step:
+    verdicts = [(tool, verdict(state, tool, rules.grants)) for tool in state.open_tools]
+    told = tuple(
+        told for tool, said in verdicts if (told := _untouched(state, tool, said, rules)) is not None
+    )
+    if told:
+        return Record(told)
+    asks = tuple((tool.call, said) for tool, said in verdicts if isinstance(said, Ask))
+    if asks:
+        return AskPerson(asks)
+    ready = _startable(state, [tool for tool, said in verdicts if isinstance(said, Allowed)])
+    if missing := next((call.tool for call in ready if call.tool not in rules.tools), None):
+        return _lacking(state, RunWaiting(what="tool", name=missing))
+    if ready:
+        return RunTools(ready)
+    if any(state.running(tool) for tool in state.open_tools):
+        return Pause(_expiry(state))
+    return Rest(_expiry(state))
+
+
+def _untouched(
+    state: RunState, tool: ToolState, said: object, rules: Rules
+) -> ToolFinished | None:
+    """The result of a call that will not be run, or None if it may be."""
+    call = tool.call
+    if state.running(tool):
+        return None
+    if state.in_doubt(tool):
+        return _in_doubt(state, tool, rules)
+    if call.problem:
+        return ToolFinished(call_id=call.id, outcome="error", output=call.problem)
+    if isinstance(said, Forbidden):
+        return ToolFinished(call_id=call.id, outcome=said.outcome, output=said.why)
+    return None
+
+
+def _in_doubt(state: RunState, tool: ToolState, rules: Rules) -> ToolFinished | None:
+    spec = state.spec(tool.call.tool)
+    if spec and spec.repeatable and tool.starts < rules.repeats:
+        return None
+    return ToolFinished(
+        call_id=tool.call.id,
+        outcome="unknown",
+        output="the worker was lost while this ran; whether it took effect is unknown."
+        " Find out before doing it again",
+    )
+
+
+def _startable(state: RunState, allowed: list[ToolState]) -> tuple[ToolCall, ...]:
+    """Calls to start now: side by side where every call before them allows it, else in order."""
+    ready: list[ToolCall] = []
+    for tool in state.open_tools:
+        spec = state.spec(tool.call.tool)
+        alone = not (spec and spec.parallel)
+        first = tool is state.open_tools[0]
+        if tool in allowed and not state.running(tool) and (first or not alone):
+            ready.append(tool.call)
+        if alone:
+            break
+    return tuple(ready)
+
+
+def _expiry(state: RunState) -> Timer | None:
+    """The first pending approval to run out."""
+    timers = [
+        Timer(
+            pending.at,
+            pending.request.expires,
+            Record((ApprovalExpired(approval_id=pending.request.approval_id),)),
+        )
+        for pending in state.pending
+        if pending.request.expires
+    ]
+    return min(timers, key=lambda timer: timer.since + timer.seconds, default=None)
+
+
+def _lacking(state: RunState, lack: RunWaiting) -> Step:
+    """Say once what is missing, then look again from time to time."""
+    return Rest(again=LOOK_AGAIN) if state.waiting == lack else Record((lack,))
+
+
+def may_start(state: RunState, call_id: str, rules: Rules) -> bool:
+    """The last look: its start is on record, and nothing that came before forbids the effect."""
+    tool = next(tool for tool in state.tools if tool.call.id == call_id)
+    allowed = isinstance(verdict(state, tool, rules.grants), Allowed)
+    return allowed and not state.stopping and state.running(tool)
+
+
+# --- the end -----------------------------------------------------------------------------
+
+
+def _wind_down(state: RunState, rules: Rules) -> Record:
+    return Record((*_cut_off(state, rules), RunCancelled(receipt=_receipt(state))))
+
+
+def _cut_off(state: RunState, rules: Rules) -> tuple[Event, ...]:
+    """Whatever is still open gets its end on record before the run does."""
+    events: list[Event] = []
+    if (attempt := state.attempt) and attempt.open:
+        said = "not made, a stop came first" if attempt.late else "cut off when the run ended"
+        events.append(
+            ModelFailed(
+                turn=state.replies + 1,
+                attempt=attempt.number,
+                reason="interrupt_abort",
+                message=said,
+            )
+        )
+    events += [_cut(tool, here=tool.epoch == rules.epoch) for tool in state.open_tools]
+    return tuple(events)
+
+
+def _cut(tool: ToolState, *, here: bool) -> ToolFinished:
+    outcome: Outcome = "unknown"
+    told = "the worker was lost while this ran; whether it took effect is unknown"
+    if not tool.starts or tool.late:
+        outcome, told = "not_started", "the run was ended before this could start"
+    elif here:
+        outcome, told = "cancelled", "cut off when the run was stopped; it may have had effects"
+    return ToolFinished(call_id=tool.call.id, outcome=outcome, output=told)
+
+
+def _receipt(state: RunState) -> Receipt:
+    called = bool(state.attempt and state.attempt.open and not state.attempt.late)
+    cut = tuple(t.call.id for t in state.open_tools if t.starts and not t.late)
+    return Receipt(model_calls=int(called), tool_calls=cut, may_bill=called)
+
+
+def _lost_too_often(state: RunState) -> RunFailed:
+    return RunFailed(
+        code="rescues",
+        message=f"{state.rescues} workers in a row were lost over this run before it got any further",
+    )
+

@@ -1,0 +1,136 @@
+"""Whether to try a model again, when, and where.
+
+One function, `next_attempt`, looks at how the attempts of this turn failed. A run that is planned and a
+call that is made alone ask the same function. Attempts that a crash or a drain cut
+short are not failures and are not in the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+#: How a call can end without a reply. Whoever raises a ModelError names one of these.
+STALLED = frozenset({"ttfb_kill", "codex_ttfb_kill", "idle_kill", "stale_kill"})
+BROKEN = frozenset({"truncated", "reset", "overloaded"})
+UNREADABLE = frozenset({"bad_reply", "too_large"})
+REASONS = STALLED | BROKEN | UNREADABLE | {"refused", "interrupt_abort"}
+
+_WORTH_REPEATING = frozenset({408, 409, 425, 429})
+_WRONG_EVERYWHERE = frozenset({400, 413, 422})
+
+_BASE = 1.0
+_CAP = 60.0
+
+
+class Failure(Struct, frozen=True):
+    """One attempt that ended without a reply."""
+
+    model: str
+    reason: str
+    message: str = ""
+    status: int | None = None
+    retry_after: float | None = None
+    #: Seconds of silence before it ended: since its last semantic event, or since its start.
+    waited: float = 0.0
+    #: It had said something before it ended.
+    spoke: bool = False
+    #: When it was recorded, in wall time.
+    at: float = 0.0
+
+    @property
+    def worth_repeating(self) -> bool:
+        """The same model may well answer if asked once more."""
+        if (self.retry_after or 0.0) > _CAP:
+            return False
+        if self.reason == "refused":
+            return self.status in _WORTH_REPEATING
+        return self.reason in STALLED | BROKEN
+
+    @property
+    def worth_moving(self) -> bool:
+        """Another model may well answer."""
+        if self.reason == "refused":
+            return self.status is not None and self.status not in _WRONG_EVERYWHERE
+        return self.reason in STALLED | BROKEN | UNREADABLE
+
+
+class RetryRules(Struct, frozen=True):
+    """The models to try in order, how often each, and the seconds to lose on a turn in all."""
+
+    models: tuple[str, ...]
+    attempts: int = 4
+    total: float = 600.0
+
+
+class Attempt(Struct, frozen=True):
+    model: str
+
+
+class Wait(Struct, frozen=True):
+    """Try this model, `seconds` after the last failure was recorded."""
+
+    seconds: float
+    model: str
+
+
+class GiveUp(Struct, frozen=True):
+    why: str
+
+
+Next: TypeAlias = Attempt | Wait | GiveUp
+
+
+def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float = 1.0) -> Next:
+    """What to do after these failures. `spread`, in [0, 1], keeps a crowd from retrying at once."""
+    if not history:
+        return Attempt(rules.models[0])
+    last = history[-1]
+    tries = sum(failure.model == last.model for failure in history)
+    pause = back_off(history, spread=spread)
+    room = not rules.total or lost(history, spread=spread) + pause <= rules.total
+    if last.worth_repeating and tries < rules.attempts and room:
+        return Wait(pause, last.model) if pause else Attempt(last.model)
+    further = rules.models[rules.models.index(last.model) + 1 :] if _known(last, rules) else ()
+    if last.worth_moving and further and room:
+        return Attempt(further[0])
+    return GiveUp(_farewell(history, room=room))
+
+
+def back_off(history: Sequence[Failure], *, spread: float) -> float:
+    """Seconds to wait after the last failure: none after a first stall, then doubling."""
+    last = history[-1]
+    tries = sum(failure.model == last.model for failure in history)
+    if last.reason in STALLED and tries == 1:
+        return 0.0
+    own = min(_BASE * 2.0 ** (tries - 1), _CAP) * (0.5 + spread / 2)
+    return max(own, last.retry_after or 0.0)
+
+
+def lost(history: Sequence[Failure], *, spread: float) -> float:
+    """Seconds this turn has cost since something semantic was last heard."""
+    seconds = 0.0
+    for end in range(len(history), 0, -1):
+        failure = history[end - 1]
+        seconds += failure.waited
+        if failure.spoke:
+            break
+        if end > 1 and history[end - 2].model == failure.model:
+            seconds += back_off(history[: end - 1], spread=spread)
+    return seconds
+
+
+def _known(failure: Failure, rules: RetryRules) -> bool:
+    return failure.model in rules.models
+
+
+def _farewell(history: Sequence[Failure], *, room: bool) -> str:
+    last = history[-1]
+    why = last.message or last.reason
+    if not room:
+        return f"gave up, the turn's time for stalls and waiting is used up; the last was: {why}"
+    if len(history) > 1:
+        return f"gave up after {len(history)} attempts; the last: {why}"
+    return why

@@ -1,0 +1,469 @@
+"""What a run is, as computed from its events.
+
+`fold` is the only way a RunState comes to be, live or after a crash, so the two can never
+differ. What may follow what is the lifecycle's to say; an event that cannot happen raises
+IllegalEvent, and is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.codec import canonical
+from holdfast.core.events import (
+    FINAL,
+    ApprovalAnswered,
+    ApprovalExpired,
+    ApprovalRequested,
+    Choice,
+    Event,
+    Final,
+    InputAdded,
+    ModelCalled,
+    ModelFailed,
+    ModelHeard,
+    ModelReplied,
+    ModelRetracted,
+    ReasoningStreamed,
+    Recorded,
+    RunAccepted,
+    RunCompleted,
+    RunQueued,
+    RunStarted,
+    RunWaiting,
+    StopRequested,
+    TextStreamed,
+    ToolFinished,
+    ToolProgressed,
+    ToolStarted,
+    Unknown,
+)
+from holdfast.core.lifecycle import LIFECYCLE, Status
+from holdfast.core.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from holdfast.core.pile import grow
+from holdfast.core.retry import Failure
+from holdfast.core.usage import Usage
+from holdfast.core.watchdog import Patience
+from holdfast.errors import IllegalEvent
+
+
+class AttemptState(Struct, frozen=True):
+    """The latest attempt at this turn's reply. `called` is the seq before its first word."""
+
+    number: int
+    model: str
+    epoch: int
+    called: int
+    at: float
+    patience: Patience = Patience()
+    #: Recorded after a stop, so the call was never made.
+    late: bool = False
+    open: bool = True
+    heard: bool = False
+    heard_at: float = 0.0
+    text: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """A viewer has words of it on the screen."""
+        return bool(self.text or self.reasoning)
+
+
+class ToolState(Struct, frozen=True):
+    """A call of the last reply, and how far it got."""
+
+    call: ToolCall
+    starts: int = 0
+    #: Its last start was recorded after a stop, so it never ran.
+    late: bool = False
+    epoch: int = 0
+    at: float = 0.0
+    asked: bool = False
+    answer: Choice | None = None
+    expired: bool = False
+    result: ToolFinished | None = None
+
+
+class Pending(Struct, frozen=True):
+    """An approval that waits for an answer."""
+
+    request: ApprovalRequested
+    at: float
+
+
+class Grant(Struct, frozen=True):
+    """A standing yes: `key` is as far as it reaches, `scope` how long."""
+
+    tool: str
+    key: str
+    scope: Choice
+
+
+class RunState(Struct, frozen=True):
+    status: Status = Status.NEW
+    seq: int = 0
+    at: float = 0.0
+    accepted: RunAccepted | None = None
+    worker: str = ""
+    epoch: int = 0
+    waiting: RunWaiting | None = None
+    #: Whole replies so far. The turn under way is the next one.
+    replies: int = 0
+    reply: ModelReplied | None = None
+    attempt: AttemptState | None = None
+    failures: tuple[Failure, ...] = ()
+    tools: tuple[ToolState, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    #: What each settled approval came to, for whoever answers late.
+    settled: dict[str, str] = {}
+    grants: tuple[Grant, ...] = ()
+    #: Calls whose outcome a crash hid: what was called, and the id of that call.
+    doubts: dict[str, str] = {}
+    inputs: tuple[UserMessage, ...] = ()
+    messages: tuple[tuple[Message, ...], ...] = ()
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    rescues: int = 0
+    stop: StopRequested | None = None
+    ended: Final | None = None
+    unknown: str = ""
+
+    @property
+    def stopping(self) -> bool:
+        return self.status is Status.STOPPING
+
+    @property
+    def open_tools(self) -> tuple[ToolState, ...]:
+        """Calls of the last reply that have no result yet."""
+        return tuple(tool for tool in self.tools if tool.result is None)
+
+    @property
+    def output(self) -> str:
+        """The text of the last reply."""
+        return self.reply.text if self.reply else ""
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """What the model is shown, but for a history that came with the request."""
+        return tuple(message for piece in self.messages for message in piece)
+
+    def running(self, tool: ToolState) -> bool:
+        """It was started by the worker that holds the run now."""
+        return bool(tool.starts) and tool.epoch == self.epoch and tool.result is None
+
+    def in_doubt(self, tool: ToolState) -> bool:
+        """It was started by a worker that is gone, and nobody knows how it ended."""
+        return bool(tool.starts) and tool.epoch != self.epoch and tool.result is None
+
+    def spec(self, name: str) -> ToolSpec | None:
+        tools = self.accepted.tools if self.accepted else ()
+        return next((spec for spec in tools if spec.name == name), None)
+
+
+def fold(state: RunState, recorded: Recorded) -> RunState:
+    """The state after one more event. An event of a newer version changes nothing."""
+    event = recorded.event
+    if isinstance(event, Unknown):
+        return replace(state, seq=recorded.seq, unknown=state.unknown or event.tag)
+    status = after(state, event)
+    state = _FOLDS[type(event)](state, event, recorded)
+    if status in (Status.QUEUED, Status.RUNNING) and state.pending:
+        status = Status.WAITING
+    return replace(state, status=status, seq=recorded.seq, at=recorded.at)
+
+
+def replay(journal: Iterable[Recorded]) -> RunState:
+    return reduce(fold, journal, RunState())
+
+
+def after(state: RunState, event: Event) -> Status:
+    """The status the event leads to. Raises IllegalEvent if it cannot happen now."""
+    status = LIFECYCLE[state.status].get(type(event))
+    if status is None:
+        raise IllegalEvent(
+            f"{type(event).__name__} cannot happen to a run that is {state.status.value}"
+        )
+    if isinstance(event, RunCompleted) and (state.inputs or state.open_tools):
+        raise IllegalEvent("a run cannot complete while a message or a tool call is left open")
+    return status
+
+
+def effect(call: ToolCall) -> str:
+    """What a call does, in one spelling: equal effects are the same tool with equal arguments."""
+    return f"{call.tool} {canonical(call.arguments)}"
+
+
+# --- one function an event ---------------------------------------------------------------
+
+
+def _accepted(state: RunState, event: RunAccepted, recorded: Recorded) -> RunState:
+    first = UserMessage(parts=event.input, id=event.message_id)
+    return replace(state, accepted=event, messages=grow(state.messages, (first,)))
+
+
+def _queued(state: RunState, event: RunQueued, recorded: Recorded) -> RunState:
+    return replace(state, worker="", rescues=state.rescues + (event.why != "drained"))
+
+
+def _started(state: RunState, event: RunStarted, recorded: Recorded) -> RunState:
+    return replace(state, worker=event.worker, epoch=event.epoch)
+
+
+def _waiting(state: RunState, event: RunWaiting, recorded: Recorded) -> RunState:
+    return replace(state, waiting=event)
+
+
+def _called(state: RunState, event: ModelCalled, recorded: Recorded) -> RunState:
+    last = state.attempt or AttemptState(number=0, model="", epoch=0, called=0, at=0.0)
+    if (event.turn, event.attempt) != (state.replies + 1, last.number + 1):
+        raise IllegalEvent(f"attempt {event.attempt} at turn {event.turn} is not the next one")
+    if last.shown or state.open_tools:
+        raise IllegalEvent("the model cannot be called over words that still stand or open calls")
+    attempt = AttemptState(
+        number=event.attempt,
+        model=event.model,
+        epoch=state.epoch,
+        called=recorded.seq,
+        at=recorded.at,
+        patience=event.patience,
+        late=state.stopping,
+    )
+    told = tuple(_told(tool) for tool in state.tools if tool.result)
+    return replace(
+        state,
+        attempt=attempt,
+        waiting=None,
+        tools=(),
+        inputs=(),
+        messages=grow(state.messages, (*told, *state.inputs)),
+    )
+
+
+def _heard(state: RunState, event: ModelHeard, recorded: Recorded) -> RunState:
+    attempt = _current(state, event)
+    return replace(state, attempt=replace(attempt, heard=True, heard_at=recorded.at))
+
+
+def _text(state: RunState, event: TextStreamed, recorded: Recorded) -> RunState:
+    attempt = _current(state, event)
+    text = grow(attempt.text, event.text)
+    return replace(state, attempt=replace(attempt, text=text, heard=True, heard_at=recorded.at))
+
+
+def _reasoning(state: RunState, event: ReasoningStreamed, recorded: Recorded) -> RunState:
+    attempt = _current(state, event)
+    thought = grow(attempt.reasoning, event.text)
+    return replace(
+        state, attempt=replace(attempt, reasoning=thought, heard=True, heard_at=recorded.at)
+    )
+
+
+def _retracted(state: RunState, event: ModelRetracted, recorded: Recorded) -> RunState:
+    attempt = _current(state, event)
+    return replace(state, attempt=replace(attempt, open=False, text=(), reasoning=()))
+
+
+def _replied(state: RunState, event: ModelReplied, recorded: Recorded) -> RunState:
+    _current(state, event)
+    message = AssistantMessage(text=event.text, reasoning=event.reasoning, calls=event.calls)
+    return replace(
+        state,
+        reply=event,
+        replies=state.replies + 1,
+        attempt=None,
+        failures=(),
+        tools=tuple(ToolState(call) for call in event.calls),
+        messages=grow(state.messages, (message,)),
+        usage=state.usage + event.usage,
+        seconds=state.seconds + event.seconds,
+        rescues=0,
+    )
+
+
+def _failed(state: RunState, event: ModelFailed, recorded: Recorded) -> RunState:
+    attempt = _current(state, event)
+    failure = Failure(
+        model=attempt.model,
+        reason=event.reason,
+        message=event.message,
+        status=event.status,
+        retry_after=event.retry_after,
+        waited=event.waited,
+        spoke=attempt.shown,
+        at=recorded.at,
+    )
+    return replace(
+        state,
+        attempt=replace(attempt, open=False),
+        failures=(*state.failures, failure),
+        seconds=state.seconds + event.seconds,
+    )
+
+
+def _tool_started(state: RunState, event: ToolStarted, recorded: Recorded) -> RunState:
+    def start(tool: ToolState) -> ToolState:
+        return replace(
+            tool,
+            starts=tool.starts + 1,
+            late=state.stopping,
+            epoch=state.epoch,
+            at=recorded.at,
+        )
+
+    return replace(state, waiting=None, tools=_change(state, event.call_id, start))
+
+
+def _tool_finished(state: RunState, event: ToolFinished, recorded: Recorded) -> RunState:
+    tool = _tool(state, event.call_id)
+    doubts = state.doubts
+    if event.outcome == "unknown":
+        doubts = {**doubts, effect(tool.call): tool.call.id}
+    ran = event.outcome in ("ok", "error", "timeout")
+    return replace(
+        state,
+        tools=_change(state, event.call_id, lambda tool: replace(tool, result=event)),
+        pending=tuple(p for p in state.pending if p.request.call_id != event.call_id),
+        doubts=doubts,
+        seconds=state.seconds + event.seconds,
+        rescues=0 if ran else state.rescues,
+    )
+
+
+def _requested(state: RunState, event: ApprovalRequested, recorded: Recorded) -> RunState:
+    if state.stopping:
+        return state
+    tools = _change(state, event.call_id, lambda tool: replace(tool, asked=True))
+    return replace(state, tools=tools, pending=(*state.pending, Pending(event, recorded.at)))
+
+
+def _answered(state: RunState, event: ApprovalAnswered, recorded: Recorded) -> RunState:
+    request = _pending(state, event.approval_id)
+    if request is None or state.stopping:
+        return state
+    how = f"was answered {event.choice} by {event.by}" if event.by else f"was answered {event.choice}"
+    state = _settle(state, request, how, lambda tool: replace(tool, answer=event.choice))
+    if event.choice not in ("session", "always"):
+        return state
+    call = _tool(state, request.call_id).call
+    return replace(state, grants=(*state.grants, Grant(call.tool, call.key, event.choice)))
+
+
+def _expired(state: RunState, event: ApprovalExpired, recorded: Recorded) -> RunState:
+    request = _pending(state, event.approval_id)
+    if request is None:
+        return state
+    return _settle(state, request, "has expired", lambda tool: replace(tool, expired=True))
+
+
+def _stop(state: RunState, event: StopRequested, recorded: Recorded) -> RunState:
+    settled = {p.request.approval_id: "was withdrawn by a stop" for p in state.pending}
+    return replace(
+        state, stop=state.stop or event, pending=(), settled={**state.settled, **settled}
+    )
+
+
+def _input(state: RunState, event: InputAdded, recorded: Recorded) -> RunState:
+    if state.stopping:
+        return state
+    message = UserMessage(parts=event.parts, id=event.message_id)
+    return replace(state, inputs=(*state.inputs, message))
+
+
+def _ended(state: RunState, event: Final, recorded: Recorded) -> RunState:
+    return replace(state, ended=event, pending=())
+
+
+_FOLDS: Mapping[type[Any], Callable[[RunState, Any, Recorded], RunState]] = {
+    RunAccepted: _accepted,
+    RunQueued: _queued,
+    RunStarted: _started,
+    RunWaiting: _waiting,
+    ModelCalled: _called,
+    ModelHeard: _heard,
+    TextStreamed: _text,
+    ReasoningStreamed: _reasoning,
+    ModelRetracted: _retracted,
+    ModelReplied: _replied,
+    ModelFailed: _failed,
+    ToolStarted: _tool_started,
+    ToolProgressed: lambda state, event, recorded: state,
+    ToolFinished: _tool_finished,
+    ApprovalRequested: _requested,
+    ApprovalAnswered: _answered,
+    ApprovalExpired: _expired,
+    StopRequested: _stop,
+    InputAdded: _input,
+    **dict.fromkeys(FINAL, _ended),
+}
+
+
+# --- finding and changing ----------------------------------------------------------------
+
+
+def _current(state: RunState, event: Any) -> AttemptState:
+    """The attempt an event speaks of. Anything but the latest one is a bug."""
+    attempt = state.attempt
+    if attempt is None or (event.turn, event.attempt) != (state.replies + 1, attempt.number):
+        raise IllegalEvent(
+            f"{type(event).__name__} speaks of attempt {event.attempt} at turn {event.turn},"
+            " which is not under way"
+        )
+    return attempt
+
+
+def _tool(state: RunState, call_id: str) -> ToolState:
+    for tool in state.tools:
+        if tool.call.id == call_id:
+            return tool
+    raise IllegalEvent(f"no tool call {call_id} is under way")
+
+
+def _change(
+    state: RunState, call_id: str, change: Callable[[ToolState], ToolState]
+) -> tuple[ToolState, ...]:
+    changed = change(_tool(state, call_id))
+    return tuple(changed if tool.call.id == call_id else tool for tool in state.tools)
+
+
+def _pending(state: RunState, approval_id: str) -> ApprovalRequested | None:
+    for pending in state.pending:
+        if pending.request.approval_id == approval_id:
+            return pending.request
+    return None
+
+
+def _settle(
+    state: RunState,
+    request: ApprovalRequested,
+    how: str,
+    change: Callable[[ToolState], ToolState],
+) -> RunState:
+    return replace(
+        state,
+        tools=_change(state, request.call_id, change),
+        pending=tuple(p for p in state.pending if p.request is not request),
+        settled={**state.settled, request.approval_id: how},
+    )
+
+
+def _told(tool: ToolState) -> ToolMessage:
+    result = cast(ToolFinished, tool.result)
+    return ToolMessage(
+        call_id=tool.call.id,
+        tool=tool.call.tool,
+        output=result.output,
+        ok=result.outcome == "ok",
+    )

@@ -1,0 +1,54 @@
+"""Tokens and money, added up."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What one or several model calls used. `cached` and `reasoning` are parts, not extras."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost: float = 0.0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+            cost=self.cost + other.cost,
+        )
+
+
+class Budget(Struct, frozen=True):
+    """How much one run may use. 0 means no limit.
+
+    `seconds` counts the time spent in model calls, back-off and tools as measured by the
+    worker that spent it. Waiting for a person or in the queue costs nothing, and a jump of the
+    wall clock changes nothing.
+    """
+
+    turns: int = 90
+    seconds: float = 0.0
+    tokens: int = 0
+    money: float = 0.0
+
+    def spent(self, *, turns: int, seconds: float, usage: Usage) -> str | None:
+        """The sentence to end on when a limit is reached, or None while there is room."""
+        if self.turns and turns >= self.turns:
+            return f"the run used its {self.turns} turns without coming to an end"
+        if self.seconds and seconds >= self.seconds:
+            return f"the run used its {self.seconds:g} s of work without coming to an end"
+        if self.tokens and usage.total >= self.tokens:
+            return f"the run used {usage.total} of its {self.tokens} tokens"
+        if self.money and usage.cost >= self.money:
+            return f"the run used {usage.cost:.4f} of its {self.money:g} in money"
+        return None

@@ -1,0 +1,1 @@
+"""The shell around the core: awaits things and records what happened."""

@@ -1,0 +1,151 @@
+"""One attempt at a model's reply: the intent, the stream, and what came of it.
+
+A reply is accepted whole or not at all. Its text is made of the very pieces that were
+streamed, so what a viewer saw and what is on record cannot differ.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+
+from holdfast.core.codec import decode_messages, encode
+from holdfast.core.events import (
+    ModelCalled,
+    ModelFailed,
+    ModelHeard,
+    ModelReplied,
+    ReasoningStreamed,
+    RunAccepted,
+    TextStreamed,
+)
+from holdfast.core.messages import (
+    Chunk,
+    Done,
+    Heard,
+    Message,
+    Request,
+    Said,
+    Thought,
+    lone,
+    mend,
+    storable,
+)
+from holdfast.core.plan import CallModel
+from holdfast.engine.coalesce import Maker
+from holdfast.engine.listen import listen
+from holdfast.engine.means import Means
+from holdfast.engine.scribe import Scribe
+from holdfast.engine.use import review
+from holdfast.errors import BadReply, InvalidRequest, ModelError
+
+#: Calls in one reply. A model that asks for more has lost its way.
+MOST_CALLS = 128
+
+
+async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
+    """Record the intent, look once more, call, and record the reply or the failure."""
+    accepted = scribe.state.accepted
+    assert accepted is not None
+    choice = next(choice for choice in accepted.models if choice.name == step.model)
+    history = await _history(means, accepted)
+    await scribe.record(
+        ModelCalled(
+            turn=step.turn, attempt=step.attempt, model=step.model, patience=choice.patience
+        )
+    )
+    if scribe.state.stopping:
+        return
+    began = anyio.current_time()
+    ear = _Ear(scribe, step)
+    try:
+        request = Request(
+            model=choice.name,
+            instructions=accepted.instructions,
+            messages=(*history, *scribe.state.conversation),
+            tools=accepted.tools,
+            options=choice.options,
+        )
+        done = await listen(means.models[step.model].stream(request), choice.patience, ear.hear)
+        reply = ear.reply(done, means, seconds=anyio.current_time() - began)
+    except ModelError as error:
+        failed = ModelFailed(
+            turn=step.turn,
+            attempt=step.attempt,
+            reason=error.reason,
+            message=storable(str(error)),
+            status=error.status,
+            retry_after=error.retry_after,
+            waited=error.waited,
+            seconds=anyio.current_time() - began,
+        )
+        await scribe.record(failed)
+    else:
+        await scribe.record(reply)
+
+
+class _Ear:
+    """Takes chunks in, has them written, and remembers them for the reply."""
+
+    def __init__(self, scribe: Scribe, step: CallModel) -> None:
+        self._scribe, self._step = scribe, step
+        self._texts: list[str] = []
+        self._held: dict[type[Chunk], str] = {}
+        self._make: dict[type[Chunk], Maker] = {
+            Said: partial(_text, step.turn, step.attempt),
+            Thought: partial(_reasoning, step.turn, step.attempt),
+        }
+
+    async def hear(self, chunk: Chunk) -> None:
+        match chunk:
+            case Said(text) | Thought(text):
+                whole, self._held[type(chunk)] = mend(self._held.get(type(chunk), "") + text)
+                if lone(whole) is not None:
+                    raise BadReply("the model sent half a character")
+                if isinstance(chunk, Said):
+                    self._texts.append(whole)
+                if whole:
+                    await self._scribe.say(self._make[type(chunk)], whole)
+            case Heard():
+                await self._scribe.record(
+                    ModelHeard(turn=self._step.turn, attempt=self._step.attempt)
+                )
+            case _:
+                pass
+
+    def reply(self, done: Done, means: Means, *, seconds: float) -> ModelReplied:
+        if any(self._held.values()):
+            raise BadReply("the model ended in the middle of a character")
+        if len(done.calls) > MOST_CALLS:
+            asked = len(done.calls)
+            raise BadReply(f"the model asked for {asked} calls at once; {MOST_CALLS} is the limit")
+        reply = ModelReplied(
+            turn=self._step.turn,
+            attempt=self._step.attempt,
+            text="".join(self._texts),
+            reasoning=done.reasoning,
+            calls=tuple(review(asked, self._scribe.state, means) for asked in done.calls),
+            stop=done.stop,
+            usage=done.usage,
+            seconds=seconds,
+        )
+        try:
+            encode(reply)
+        except InvalidRequest as error:
+            raise BadReply(f"the model's reply cannot be kept: {error}") from error
+        return reply
+
+
+def _text(turn: int, attempt: int, text: str) -> TextStreamed:
+    return TextStreamed(turn=turn, attempt=attempt, text=text)
+
+
+def _reasoning(turn: int, attempt: int, text: str) -> ReasoningStreamed:
+    return ReasoningStreamed(turn=turn, attempt=attempt, text=text)
+
+
+async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:
+    """The conversation that came with the request."""
+    blobs = [await means.store.blob(ref.sha256) for ref in accepted.history]
+    return tuple(message for blob in blobs for message in decode_messages(blob))

@@ -1,0 +1,142 @@
+"""Carrying one run forward: plan a step, perform it, write down what happened.
+
+The driver decides nothing; `plan` does. Between an intent and its effect it takes a last look
+at what was recorded before the intent, so nothing starts after an acknowledged stop.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+from zlib import crc32
+
+import anyio
+from anyio.abc import TaskGroup
+
+from holdfast.core.events import ApprovalRequested, ToolStarted
+from holdfast.core.lease import remaining
+from holdfast.core.plan import (
+    AskPerson,
+    CallModel,
+    Pause,
+    Record,
+    Rest,
+    Rules,
+    RunTools,
+    Timer,
+    may_start,
+    plan,
+)
+from holdfast.engine.call import call_model
+from holdfast.engine.means import Means
+from holdfast.engine.scribe import Scribe
+from holdfast.engine.tasks import task_group
+from holdfast.engine.use import use_tool
+
+
+class Driver:
+    """One run, as long as one worker holds it."""
+
+    def __init__(self, scribe: Scribe, means: Means) -> None:
+        self._scribe, self._means = scribe, means
+        self._rules = Rules(
+            worker=scribe.lease.worker,
+            epoch=scribe.lease.epoch,
+            models=means.models,
+            tools=means.tools,
+            grants=means.grants,
+            spread=crc32(scribe.lease.run_id.encode()) / 0xFFFFFFFF,
+        )
+        self._deadlines: dict[tuple[float, float], float] = {}
+
+    async def drive(self) -> float | None:
+        """Go on until the run ends or has to wait for someone.
+
+        Returns the seconds after which to look at it again, None for when somebody asks.
+        """
+        rest: Rest | None = None
+        async with task_group() as tasks:
+            tasks.start_soon(self._scribe.keep_writing)
+            rest = await self._go_on(tasks)
+            # On a stop the tools end here, before the end is written.
+            tasks.cancel_scope.cancel()
+        if rest is None:
+            await self.wind_down()
+            rest = Rest()
+        if rest.timer:
+            return self._left(rest.timer)
+        return rest.again or None
+
+    async def wind_down(self) -> None:
+        """Write the end of a run that was stopped. Nothing of it is running any more."""
+        while self._scribe.state.stopping:
+            step = plan(self._scribe.state, self._rules)
+            if not isinstance(step, Record):
+                return
+            await self._scribe.record(*step.events)
+
+    async def _go_on(self, tasks: TaskGroup) -> Rest | None:
+        """Plan and perform until there is nothing to do, or a stop stands: then None."""
+        while not self._scribe.state.stopping:
+            match plan(self._scribe.state, self._rules):
+                case Rest(timer) as rest:
+                    if timer is None or self._left(timer):
+                        return rest
+                    await self._perform(timer.then, tasks)
+                case Pause(timer):
+                    await self._pause(timer, tasks)
+                case step:
+                    await self._perform(step, tasks)
+        return None
+
+    async def _perform(
+        self, step: Record | CallModel | RunTools | AskPerson, tasks: TaskGroup
+    ) -> None:
+        match step:
+            case Record(events):
+                await self._scribe.record(*events)
+            case CallModel():
+                await call_model(self._scribe, self._means, step)
+            case RunTools():
+                await self._start_tools(step, tasks)
+            case AskPerson():
+                await self._ask(step)
+            case _:
+                assert_never(step)
+
+    async def _start_tools(self, step: RunTools, tasks: TaskGroup) -> None:
+        await self._scribe.record(*(ToolStarted(call_id=call.id) for call in step.calls))
+        for call in step.calls:
+            if may_start(self._scribe.state, call.id, self._rules):
+                tasks.start_soon(use_tool, self._scribe, self._means, call)
+
+    async def _ask(self, step: AskPerson) -> None:
+        accepted = self._scribe.state.accepted
+        requests = [
+            ApprovalRequested(
+                approval_id=self._means.new_id("apr"),
+                call_id=call.id,
+                tool=call.tool,
+                subject=call.subject or call.arguments,
+                reason=ask.reason,
+                doubt=ask.doubt,
+                expires=accepted.approval_timeout if accepted else 0.0,
+            )
+            for call, ask in step.asks
+        ]
+        await self._scribe.record(*requests)
+
+    async def _pause(self, timer: Timer | None, tasks: TaskGroup) -> None:
+        """Wait for news, or for the timer and then do what it says."""
+        news = self._scribe.news
+        with anyio.move_on_after(self._left(timer) if timer else None) as wait:
+            await news.wait()
+        if timer and wait.cancelled_caught:
+            await self._perform(timer.then, tasks)
+
+    def _left(self, timer: Timer) -> float:
+        """Seconds to go, by a deadline fixed on our own clock when the timer was first seen."""
+        key, now = (timer.since, timer.seconds), anyio.current_time()
+        if key not in self._deadlines:
+            wall = self._means.clock()
+            self._deadlines[key] = now + remaining(timer.since, timer.seconds, now=wall)
+        return max(self._deadlines[key] - now, 0.0)

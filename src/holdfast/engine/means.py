@@ -1,0 +1,26 @@
+"""What a worker works with: the store, the models and tools it has, a clock, and new ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from time import time
+
+from holdfast.core.run import Grant
+from holdfast.ports import Clock, Model, Store, Tool
+
+
+def random_id(prefix: str) -> str:
+    """An id nobody can guess: a prefix that says of what, and 128 random bits."""
+    return f"{prefix}_{token_hex(16)}"
+
+
+@dataclass(frozen=True)
+class Means:
+    store: Store
+    models: Mapping[str, Model]
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    grants: tuple[Grant, ...] = ()
+    clock: Clock = time
+    new_id: Callable[[str], str] = random_id

@@ -1,0 +1,172 @@
+"""Where wishes from outside come in: start a run, stop it, answer it, add to it.
+
+A wish is checked against the journal, written, and checked again against what was written
+before it, so what is answered here is what counts. Nobody here touches a run that a
+worker holds; a run that nobody holds is ended by whoever stops it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from functools import reduce
+from hashlib import sha256
+
+import anyio
+from msgspec.structs import replace
+
+from holdfast.core.codec import encode_messages
+from holdfast.core.events import (
+    ApprovalAnswered,
+    Choice,
+    InputAdded,
+    Recorded,
+    RunAccepted,
+    StopRequested,
+    Wish,
+)
+from holdfast.core.messages import BlobRef, Message, Part
+from holdfast.core.run import RunState, fold, replay
+from holdfast.engine.driver import Driver
+from holdfast.engine.means import Means
+from holdfast.engine.scribe import Scribe
+from holdfast.errors import (
+    ApprovalAmbiguous,
+    ApprovalSettled,
+    NotFound,
+    NothingPending,
+    RunFinished,
+    RunStopping,
+    StoreError,
+)
+
+#: Seconds that ending a stopped run may take whoever ends it.
+END_LEASE = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Runs:
+    def __init__(self, means: Means, *, name: str = "door") -> None:
+        self._means, self._store, self._name = means, means.store, name
+        self._stops: dict[str, anyio.Event] = {}
+
+    async def accept(
+        self, accepted: RunAccepted, *, history: tuple[Message, ...] = (), run_id: str = ""
+    ) -> str:
+        """Take a run in. Once this returns it is on record, and will be carried to an end."""
+        blobs = {}
+        if history:
+            body = encode_messages(history)
+            ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
+            blobs = {ref.sha256: body}
+            accepted = replace(accepted, history=(*accepted.history, ref))
+        run_id = run_id or self._means.new_id("run")
+        await self._store.accept(run_id, accepted, blobs=blobs)
+        return run_id
+
+    async def state(self, run_id: str) -> RunState:
+        return replay(await self._store.read(run_id))
+
+    def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        return self._store.follow(run_id, after=after)
+
+    async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None:
+        """Have the run end. Once this returns the wish is on record, and nothing new starts.
+
+        May be repeated while the run lives. Whatever fails while it is being ended is not the
+        caller's trouble.
+        """
+        while under_way := self._stops.get(run_id):
+            await under_way.wait()
+        done = self._stops[run_id] = anyio.Event()
+        try:
+            state = await self._living(run_id)
+            if state.stop is None:
+                wish = StopRequested(by=by, reason=reason)
+                await self._store.wish(run_id, wish, seen=state.seq)
+            await self._end_unheld(run_id)
+        finally:
+            del self._stops[run_id]
+            done.set()
+
+    async def answer(
+        self,
+        run_id: str,
+        choice: Choice,
+        *,
+        approval_id: str = "",
+        everything: bool = False,
+        by: str = "",
+    ) -> tuple[str, ...]:
+        """Answer an approval, or all that are pending. Returns the ids this answer settled."""
+        state = await self._living(run_id)
+        settled: list[str] = []
+        for id in _meant(run_id, state, approval_id, everything=everything):
+            wish = ApprovalAnswered(approval_id=id, choice=choice, by=by)
+            before, state = await self._wish(run_id, wish, state)
+            if any(pending.request.approval_id == id for pending in before.pending):
+                settled.append(id)
+        if not settled:
+            # Somebody was quicker: say who.
+            _meant(run_id, state, approval_id, everything=everything)
+            raise NothingPending(run_id)
+        return tuple(settled)
+
+    async def add(
+        self, run_id: str, parts: tuple[Part, ...], *, message_id: str = "", by: str = ""
+    ) -> None:
+        """Say something to a live run; the model sees it at its next call."""
+        state = await self._living(run_id)
+        if state.stopping:
+            raise RunStopping(run_id)
+        wish = InputAdded(parts=parts, message_id=message_id, by=by)
+        before, _ = await self._wish(run_id, wish, state)
+        if before.stopping:
+            raise RunStopping(run_id)
+
+    async def _living(self, run_id: str) -> RunState:
+        state = await self.state(run_id)
+        if state.status.final:
+            raise RunFinished(run_id)
+        return state
+
+    async def _wish(
+        self, run_id: str, wish: Wish, state: RunState
+    ) -> tuple[RunState, RunState]:
+        """Write the wish. Returns the states just before it and just after."""
+        *others, own = await self._store.wish(run_id, wish, seen=state.seq)
+        before = reduce(fold, others, state)
+        return before, fold(before, own)
+
+    async def _end_unheld(self, run_id: str) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                lease = await self._store.seize(run_id, self._name, ttl=END_LEASE)
+                if lease is None:
+                    return
+                scribe = await Scribe.open(self._store, lease)
+                await Driver(scribe, self._means).wind_down()
+                await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)
+        except StoreError as error:
+            _log.warning("run %s will be ended by a worker: %s", run_id, error)
+
+
+def _meant(
+    run_id: str, state: RunState, approval_id: str, *, everything: bool
+) -> Sequence[str]:
+    """Which approvals an answer is for. Raises if that is none, or not clear."""
+    if state.stopping:
+        raise RunStopping(run_id)
+    pending = [pending.request.approval_id for pending in state.pending]
+    if approval_id:
+        if approval_id in state.settled:
+            raise ApprovalSettled(approval_id, state.settled[approval_id])
+        if approval_id not in pending:
+            raise NotFound("approval", approval_id)
+        return [approval_id]
+    if not pending:
+        raise NothingPending(run_id)
+    if len(pending) > 1 and not everything:
+        raise ApprovalAmbiguous(pending)
+    return pending

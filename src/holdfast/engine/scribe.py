@@ -1,0 +1,102 @@
+"""Writing one run's journal, and keeping the state it adds up to.
+
+All that a worker records about a run goes through its scribe, one commit at a time. Gathered
+text is written before anything else, in the same commit. A commit that has begun is
+not abandoned: whoever was cancelled meanwhile learns of it at its next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Literal, Self
+
+import anyio
+
+from holdfast.core.events import FINAL, Event, Recorded, RunQueued
+from holdfast.core.lease import Lease
+from holdfast.core.run import RunState, fold, replay
+from holdfast.engine.coalesce import Coalescer, Maker
+from holdfast.errors import WishPending
+from holdfast.ports import Store
+
+
+class Scribe:
+    def __init__(self, store: Store, lease: Lease, state: RunState) -> None:
+        self._store = store
+        self.lease = lease
+        self.state = state
+        #: Set, and replaced, whenever the state has moved on.
+        self.news = anyio.Event()
+        self._one = anyio.Lock()
+        self._gathered = Coalescer()
+        self._spoken = anyio.Event()
+        self._room = anyio.Event()
+
+    @classmethod
+    async def open(cls, store: Store, lease: Lease) -> Self:
+        return cls(store, lease, replay(await store.read(lease.run_id)))
+
+    async def record(self, *events: Event, blobs: Mapping[str, bytes] = {}) -> None:
+        """Write these, after all that was said before. Raises what the store raises.
+
+        A final event that would pass over an unseen wish is not written; the wish is in
+        the state then, for a new plan.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._one:
+                said = self._gathered.take()
+                if said and any(isinstance(event, FINAL) for event in events):
+                    await self._append(said, {})
+                    said = ()
+                await self._append((*said, *events), blobs)
+
+    async def give_back(
+        self, why: Literal["drained", "rescued", "tripped"], *, worker: str, detail: str = ""
+    ) -> None:
+        """Put the run back in the queue, unless it has ended or is not ours to understand."""
+        if self.state.status.live and not self.state.unknown:
+            await self.record(RunQueued(why=why, worker=worker, detail=detail))
+
+    async def say(self, make: Maker, text: str) -> None:
+        """Have this text written soon. Waits only when a great deal is waiting already."""
+        self._gathered.add(make, text)
+        self._spoken.set()
+        while self._gathered.full:
+            await self._room.wait()
+
+    async def keep_writing(self) -> None:
+        """Write what is said as it is said, for as long as somebody keeps this task."""
+        while True:
+            await self._spoken.wait()
+            self._spoken = anyio.Event()
+            if self._gathered:
+                await self.record()
+            self._room.set()
+            self._room = anyio.Event()
+
+    async def catch_up(self) -> None:
+        """Learn what others have recorded since."""
+        async with self._one:
+            self._take(await self._store.read(self.lease.run_id, after=self.state.seq))
+
+    async def _append(self, events: Sequence[Event], blobs: Mapping[str, bytes]) -> None:
+        # A bad event is refused before it is written, not after.
+        reduce(_suppose, events, self.state)
+        try:
+            news = await self._store.append(
+                self.lease, *events, seen=self.state.seq, blobs=blobs
+            )
+        except WishPending:
+            news = await self._store.read(self.lease.run_id, after=self.state.seq)
+        self._take(news)
+
+    def _take(self, news: Sequence[Recorded]) -> None:
+        self.state = reduce(fold, news, self.state)
+        if news:
+            self.news.set()
+            self.news = anyio.Event()
+
+
+def _suppose(state: RunState, event: Event) -> RunState:
+    return fold(state, Recorded(state.seq + 1, state.at, event, b""))

@@ -1,0 +1,111 @@
+"""One use of a tool: what it makes of the arguments, and what comes of running it.
+
+Whatever a tool does, the run goes on: its errors, its time limit and its odd output are told to
+the model. Only cancellation passes through, because only a scope cancels.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import anyio
+import msgspec
+
+from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
+from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
+from holdfast.core.run import RunState
+from holdfast.engine.means import Means
+from holdfast.engine.scribe import Scribe
+from holdfast.errors import ToolError, ToolTimeout
+from holdfast.ports import Review, ToolUse
+
+#: Characters of output a model is shown of one call. The whole is kept as a blob.
+OUTPUT_LIMIT = 64 * 1024
+
+
+def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
+    """The call under an id of ours, with what its tool makes of the arguments."""
+    arguments = asked.arguments or "{}"
+    problem, seen = "", Review()
+    try:
+        seen = _look(asked.tool, arguments, state, means)
+    except ToolError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - foreign code; the model is told
+        problem = f"{asked.tool} could not read its arguments: {type(error).__name__}: {error}"
+    return ToolCall(
+        id=means.new_id("call"),
+        model_id=asked.model_id,
+        tool=asked.tool,
+        arguments=arguments,
+        problem=storable(problem),
+        gate=seen.gate,
+        reason=seen.reason,
+        subject=seen.subject,
+        key=seen.key,
+    )
+
+
+def _look(name: str, arguments: str, state: RunState, means: Means) -> Review:
+    if state.spec(name) is None:
+        names = ", ".join(spec.name for spec in state.accepted.tools) if state.accepted else ""
+        raise ToolError(f"there is no tool {name!r}; there are: {names or 'none'}")
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ToolError(f"the arguments of {name} must be a JSON object: {error}") from error
+    if name not in means.tools:
+        return Review(gate="ask", reason=f"{name} was not at hand to look at this call")
+    return means.tools[name].review(arguments)
+
+
+async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
+    """Run it within its time, and record what came of it."""
+    spec = scribe.state.spec(call.tool)
+    limit = spec.timeout if spec and spec.timeout else None
+    began = anyio.current_time()
+    try:
+        with anyio.move_on_after(limit) as time:
+            progress = partial(scribe.say, partial(_progress, call.id))
+            use = ToolUse(arguments=call.arguments, effect_id=call.id, progress=progress)
+            outcome, output = "ok", str(await means.tools[call.tool].run(use))
+        if time.cancelled_caught:
+            raise ToolTimeout(call.tool, limit or 0.0)
+    except ToolTimeout as error:
+        outcome, output = "timeout", str(error)
+    except ToolError as error:
+        outcome, output = "error", str(error)
+    except Exception as error:  # noqa: BLE001 - foreign code; the model is told
+        outcome, output = "error", f"{type(error).__name__}: {error}"
+    finished, blobs = _result(call, outcome, output, anyio.current_time() - began)
+    await scribe.record(finished, blobs=blobs)
+
+
+def _result(
+    call: ToolCall, outcome: Outcome, output: str, seconds: float
+) -> tuple[ToolFinished, dict[str, bytes]]:
+    if (where := lone(output)) is not None:
+        outcome = "error"
+        output = f"{call.tool} ran, but its output holds half a character at {where} and is lost"
+    if len(output) <= OUTPUT_LIMIT:
+        told = ToolFinished(call_id=call.id, outcome=outcome, output=output, seconds=seconds)
+        return told, {}
+    body = output.encode()
+    ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
+    told = ToolFinished(
+        call_id=call.id, outcome=outcome, output=_shorten(output), blob=ref, seconds=seconds
+    )
+    return told, {ref.sha256: body}
+
+
+def _shorten(output: str) -> str:
+    """The beginning and the end, and how much is left out between them."""
+    head, tail = output[: OUTPUT_LIMIT * 3 // 4], output[-OUTPUT_LIMIT // 4 :]
+    left_out = len(output) - len(head) - len(tail)
+    return f"{head}\n[… {left_out} characters left out; the whole output is kept …]\n{tail}"
+
+
+def _progress(call_id: str, text: str) -> ToolProgressed:
+    return ToolProgressed(call_id=call_id, text=storable(text))

@@ -1,0 +1,130 @@
+"""A process that claims runs, carries them, and lets go of them in good order.
+
+A worker holds each run by a lease that it keeps renewing. When it cannot, it drops the run
+before anyone else may take it. Trouble with the store is waited out; it never ends the
+worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
+from holdfast.core.lease import Tenure
+from holdfast.engine.means import Means
+from holdfast.engine.notify import pass_on
+from holdfast.engine.rescue import rescue
+from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.tasks import task_group
+from holdfast.errors import StoreError
+
+#: Seconds between two looks for runs to claim when nothing hints at one.
+POLL = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    def __init__(
+        self,
+        means: Means,
+        *,
+        name: str,
+        capacity: int = 1000,
+        ttl: float = 10.0,
+        drain: float = 30.0,
+    ) -> None:
+        self._means, self._store = means, means.store
+        self.name = name
+        self._capacity, self._ttl, self._drain = capacity, ttl, drain
+        self._bell = anyio.Event()
+        self._leaving = anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Work until told to leave, then let go of everything that does not end in time."""
+        async with task_group() as tasks:
+            supervisor = Supervisor(self._means, tasks)
+            claims = anyio.CancelScope()
+            tasks.start_soon(self._keep_claiming, supervisor, claims)
+            tasks.start_soon(self._keep_on, lambda: self._renew(supervisor), self._ttl / 3)
+            tasks.start_soon(self._keep_on, self._rescue, self._ttl / 2)
+            tasks.start_soon(pass_on, self._store, supervisor, self._ring)
+            task_status.started()
+            await self._leaving.wait()
+            claims.cancel()
+            with anyio.move_on_after(self._drain):
+                await _emptied(supervisor)
+            supervisor.let_go()
+            await _emptied(supervisor)
+            tasks.cancel_scope.cancel()
+
+    def leave(self, *, drain: float | None = None) -> None:
+        """Take nothing more, and let go of what is left after `drain` seconds."""
+        if drain is not None:
+            self._drain = drain
+        self._leaving.set()
+
+    async def _keep_claiming(self, supervisor: Supervisor, scope: anyio.CancelScope) -> None:
+        with scope:
+            while True:
+                bell = self._bell
+                wait = POLL
+                try:
+                    await self._claim(supervisor)
+                    if len(supervisor.live) < self._capacity:
+                        wait = min(await self._store.next_ready() or POLL, POLL)
+                except StoreError as error:
+                    _log.warning("cannot claim runs: %s", error)
+                    wait = 1.0
+                with anyio.move_on_after(wait):
+                    await bell.wait()
+
+    async def _claim(self, supervisor: Supervisor) -> None:
+        room = self._capacity - len(supervisor.live)
+        if room <= 0:
+            return
+        asked = anyio.current_time()
+        # Not cancelled half-way: a lease that was granted has to reach the supervisor.
+        with anyio.CancelScope(shield=True):
+            for lease in await self._store.claim(self.name, ttl=self._ttl, limit=room):
+                supervisor.start(lease, Tenure(self._ttl, asked))
+
+    async def _renew(self, supervisor: Supervisor) -> None:
+        live = list(supervisor.live.values())
+        asked = anyio.current_time()
+        held = None
+        if live:
+            with anyio.move_on_after(self._ttl / 3):
+                held = await self._store.renew([run.lease for run in live], ttl=self._ttl)
+        for run in live:
+            if held is not None and run.lease.run_id in held:
+                run.tenure = Tenure(self._ttl, asked)
+                if run.scribe and held[run.lease.run_id] > run.scribe.state.seq:
+                    await supervisor.look(run.lease.run_id)
+            elif held is not None or anyio.current_time() >= run.tenure.over_at:
+                supervisor.lose(run.lease.run_id)
+
+    async def _rescue(self) -> None:
+        for run_id in await rescue(self._store, self.name, ttl=self._ttl):
+            _log.info("run %s was left by its worker and is queued again", run_id)
+
+    async def _keep_on(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            try:
+                await action()
+            except StoreError as error:
+                _log.warning("the store is in trouble: %s", error)
+            await anyio.sleep(seconds)
+
+    def _ring(self) -> None:
+        self._bell.set()
+        self._bell = anyio.Event()
+
+
+async def _emptied(supervisor: Supervisor) -> None:
+    while supervisor.live:
+        await supervisor.left.wait()

@@ -1,0 +1,183 @@
+"""Everything holdfast raises on purpose.
+
+HoldfastError
+├── RequestError            the caller asked for something that cannot be done
+│   ├── InvalidRequest          malformed, or holds what cannot be stored
+│   ├── NotFound                kind, id
+│   └── Conflict                was fine once, not now
+│       ├── RunFinished             the run has ended
+│       ├── RunStopping             a stop came first
+│       ├── NothingPending          no approval waits for an answer
+│       ├── ApprovalSettled         answered, expired or withdrawn already
+│       └── ApprovalAmbiguous       several are pending and none was named
+├── ModelError              a model endpoint let us down
+│   ├── ModelRefused            said no: key, quota, bad request
+│   ├── ModelUnavailable        down, overloaded, hung up
+│   ├── StreamStalled           holds the line, says nothing
+│   └── BadReply                spoke, but not our language
+├── ToolError               told to the model; never ends a run
+│   └── ToolTimeout
+├── StoreError              the journal could not be read or written
+│   ├── StoreUnavailable
+│   ├── StoreFull               no space; reads go on
+│   ├── LeaseLost               another worker has the run; stop writing
+│   └── WishPending             a final event met a wish its writer had not seen
+├── ConfigError             the process cannot start as configured
+└── IllegalEvent            a bug of ours; nothing was written
+
+The class says who must act. Cancellation is not in the tree: it is not an
+error, and nobody catches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """Base of every error holdfast raises on purpose."""
+
+
+class RequestError(HoldfastError):
+    """The request cannot be carried out; repeating it unchanged will not help."""
+
+
+class InvalidRequest(RequestError):
+    """The request itself is malformed, whatever the state of things."""
+
+
+class NotFound(RequestError):
+    def __init__(self, kind: str, id: str) -> None:
+        super().__init__(f"there is no {kind} {id}")
+        self.kind, self.id = kind, id
+
+
+class Conflict(RequestError):
+    """The request was fine once, but not in the state things are in now."""
+
+
+class RunFinished(Conflict):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} has already ended")
+        self.run_id = run_id
+
+
+class RunStopping(Conflict):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} is being stopped and takes nothing more")
+        self.run_id = run_id
+
+
+class NothingPending(Conflict):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} has no approval that waits for an answer")
+        self.run_id = run_id
+
+
+class ApprovalSettled(Conflict):
+    def __init__(self, approval_id: str, how: str) -> None:
+        super().__init__(f"approval {approval_id} {how}")
+        self.approval_id, self.how = approval_id, how
+
+
+class ApprovalAmbiguous(Conflict):
+    def __init__(self, pending: Sequence[str]) -> None:
+        names = ", ".join(pending)
+        super().__init__(f"{len(pending)} approvals are pending; name the one you answer: {names}")
+        self.pending = tuple(pending)
+
+
+class ModelError(HoldfastError):
+    """A model endpoint failed. Whoever raises it knows why, and says so by `reason`.
+
+    `reason` is one of the close reasons of `core.retry`; with `status`, the answer's HTTP
+    status, it settles there whether to try again, and where. `retry_after` is the
+    endpoint's own wish, in seconds.
+    """
+
+    reason = "bad_reply"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason or type(self).reason
+        self.status, self.retry_after = status, retry_after
+        #: Seconds of silence before it, for whoever listened to fill in.
+        self.waited = 0.0
+
+
+class ModelRefused(ModelError):
+    """The endpoint understood us and said no: bad key, no quota, bad request."""
+
+    reason = "refused"
+
+
+class ModelUnavailable(ModelError):
+    """The endpoint is down, overloaded, or hung up in the middle of a sentence."""
+
+    reason = "reset"
+
+
+class StreamStalled(ModelError, TimeoutError):
+    """The endpoint holds the line but has gone quiet."""
+
+    reason = "ttfb_kill"
+
+
+class BadReply(ModelError):
+    """The endpoint spoke, but not so that a reply could be made of it."""
+
+
+class ToolError(HoldfastError):
+    """A tool failed in a way worth telling the model about."""
+
+
+class ToolTimeout(ToolError):
+    def __init__(self, tool: str, seconds: float) -> None:
+        super().__init__(
+            f"{tool} was ended after {seconds:g} s, its limit; it may have had effects"
+        )
+        self.tool, self.seconds = tool, seconds
+
+
+class StoreError(HoldfastError):
+    """The journal could not be read or written."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer now; it may later."""
+
+
+class StoreFull(StoreError):
+    """There is no space left to write. What was written stays readable."""
+
+
+class LeaseLost(StoreError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} now belongs to another worker; dropping it unwritten")
+        self.run_id = run_id
+
+
+class WishPending(StoreError):
+    """A final event, or letting go of a run, met a wish its writer had not seen yet.
+
+    Nothing was written. Read on, fold, and plan again.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was asked for something first; looking again")
+        self.run_id = run_id
+
+
+class ConfigError(HoldfastError):
+    """The process cannot start as configured."""
+
+
+class IllegalEvent(HoldfastError):
+    """A bug in holdfast. The journal is left as it was."""

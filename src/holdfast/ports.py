@@ -1,0 +1,162 @@
+"""What the engine needs from the outside world.
+
+One protocol per neighbour, no wider than the engine's own use of it. The promises are made
+here, once; `holdfast.testing.contracts` holds every implementation to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.events import Event, Recorded, RunAccepted, Wish
+from holdfast.core.lease import Lease
+from holdfast.core.messages import Chunk, Gate, Request, ToolSpec
+
+
+class Journal(Protocol):
+    """The append-only record of every run.
+
+    What a call returned or raised is so: an append is finished or refused as a whole, and one that
+    has begun is not abandoned because its caller was cancelled.
+    """
+
+    async def accept(
+        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+    ) -> Recorded:
+        """Begin a run's journal; the run is ready to be claimed. Raises Conflict if it exists."""
+        ...
+
+    async def append(
+        self,
+        lease: Lease,
+        *events: Event,
+        seen: int,
+        blobs: Mapping[str, bytes] = {},
+    ) -> Sequence[Recorded]:
+        """Write at the end as the run's worker, and return everything past `seen`.
+
+        What comes back includes wishes that slipped in, so whoever writes is caught up. Raises
+        LeaseLost if the lease's epoch is not the run's, RunFinished if the run has ended, and
+        WishPending if a final event is among `events` and a wish stands past `seen`.
+        """
+        ...
+
+    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
+        """Write a wish at the end, and return everything past `seen`, the wish last.
+
+        A run that nobody holds becomes ready to be claimed. Raises NotFound or RunFinished.
+        """
+        ...
+
+    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
+        """Events with seq > after, in order. Raises NotFound for an unknown run."""
+        ...
+
+    def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        """Like read, but waits for more until the run ends. Any number may follow at once."""
+        ...
+
+    def changes(self) -> AsyncGenerator[str, None]:
+        """Ids of runs, as wishes for them are recorded or they become ready, from now on.
+
+        A hint: it may come late, twice, or not at all, and nothing may depend on it but speed.
+        """
+        ...
+
+
+class Leases(Protocol):
+    """Who may write a run. Each grant has a higher epoch than any before it."""
+
+    async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
+        """Take up to `limit` runs that are ready, the longest ready first."""
+        ...
+
+    async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
+        """Take this very run if nobody holds it, or its holder's time is up. None otherwise."""
+        ...
+
+    async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
+        """Hold on for `ttl` more seconds. Returns the last seq of each run that is still held."""
+        ...
+
+    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+        """Let go. The run is ready again after `ready_in` seconds; None: when a wish arrives.
+
+        Raises WishPending if the run would sleep over a wish past `seen`. Does nothing if the lease
+        is lost already.
+        """
+        ...
+
+    async def next_ready(self) -> float | None:
+        """Seconds until a run will be ready that is not yet, None if there is none."""
+        ...
+
+    async def orphans(self) -> Sequence[str]:
+        """Runs whose holder's time is up."""
+        ...
+
+
+class Blobs(Protocol):
+    """Bytes under the hash of their content, written with the event that refers to them."""
+
+    async def blob(self, sha256: str) -> bytes:
+        """Raises NotFound."""
+        ...
+
+
+class Store(Journal, Leases, Blobs, Protocol):
+    """All three: they share one truth, and are one thing."""
+
+
+class Model(Protocol):
+    """An endpoint as configured."""
+
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield what comes, then exactly one Done.
+
+        Raises ModelError and nothing else. Closing the generator hangs up.
+        """
+        ...
+
+
+class Review(Struct, frozen=True):
+    """What a tool makes of a call before anything happens: see ToolCall."""
+
+    gate: Gate = "auto"
+    reason: str = ""
+    subject: str = ""
+    key: str = ""
+
+
+class ToolUse(Struct, frozen=True):
+    """One execution of a call. `effect_id` is the same however often it is repeated after a crash,
+    and no other call has it: a tool that can should hand it on as its idempotency key."""
+
+    arguments: str
+    effect_id: str
+    progress: Callable[[str], Awaitable[None]]
+
+
+class Tool(Protocol):
+    """A thing the model may use."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def review(self, arguments: str) -> Review:
+        """Check the arguments without doing anything. Raises ToolError, which the model is told."""
+        ...
+
+    async def run(self, use: ToolUse) -> str:
+        """Do it. Raises ToolError for what the model should hear about."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall time, for what outlives the process. Durations inside it are the event loop's."""
+
+    def __call__(self) -> float: ...
+

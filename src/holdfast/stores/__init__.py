@@ -1,0 +1,1 @@
+"""Where journals, leases and blobs are kept."""

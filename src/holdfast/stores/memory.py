@@ -1,0 +1,216 @@
+"""A store in memory: the reference for what a store does, and gone with the process.
+
+Every method does its work in one synchronous stretch, which is its transaction. The
+checkpoint before it is where a real store would wait for its disk, and where a caller
+may still be cancelled; past it nothing is abandoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+
+import anyio
+import anyio.lowlevel
+
+from holdfast.core.codec import record
+from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunAccepted, Wish
+from holdfast.core.lease import Lease
+from holdfast.errors import Conflict, LeaseLost, NotFound, RunFinished, WishPending
+
+
+@dataclass
+class _Run:
+    log: list[Recorded]
+    epoch: int = 0
+    holder: str = ""
+    until: float = 0.0
+    news: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self.log[-1].event, FINAL)
+
+
+class MemoryStore:
+    """`now` is wall time, for the record. Leases and readiness run on the loop's own clock."""
+
+    def __init__(self, *, now: Callable[[], float] = time) -> None:
+        self._now = now
+        self._runs: dict[str, _Run] = {}
+        self._ready: dict[str, float] = {}
+        self._held: dict[str, _Run] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._watchers: list[_Watcher] = []
+
+    # --- journal
+
+    async def accept(
+        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+    ) -> Recorded:
+        await anyio.lowlevel.checkpoint()
+        if run_id in self._runs:
+            raise Conflict(f"run {run_id} already exists")
+        recorded = record(1, self._now(), first)
+        self._runs[run_id] = _Run([recorded])
+        self._blobs.update(blobs)
+        self._make_ready(run_id, 0.0)
+        return recorded
+
+    async def append(
+        self,
+        lease: Lease,
+        *events: Event,
+        seen: int,
+        blobs: Mapping[str, bytes] = {},
+    ) -> Sequence[Recorded]:
+        await anyio.lowlevel.checkpoint()
+        run = self._find(lease.run_id)
+        if run.epoch != lease.epoch or not run.holder:
+            raise LeaseLost(lease.run_id)
+        if run.ended:
+            raise RunFinished(lease.run_id)
+        if any(isinstance(event, FINAL) for event in events) and len(run.log) > seen:
+            raise WishPending(lease.run_id)
+        self._write(run, events)
+        self._blobs.update(blobs)
+        return run.log[seen:]
+
+    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
+        await anyio.lowlevel.checkpoint()
+        run = self._find(run_id)
+        if run.ended:
+            raise RunFinished(run_id)
+        self._write(run, (wish,))
+        if run.holder:
+            self._announce(run_id)
+        else:
+            self._make_ready(run_id, 0.0)
+        return run.log[seen:]
+
+    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
+        await anyio.lowlevel.checkpoint()
+        return self._find(run_id).log[after:]
+
+    async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        run = self._find(run_id)
+        while True:
+            news = run.news
+            for recorded in run.log[after:]:
+                after = recorded.seq
+                yield recorded
+            if len(run.log) > after:
+                continue
+            if run.ended:
+                return
+            await news.wait()
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        watcher = _Watcher()
+        self._watchers.append(watcher)
+        try:
+            while True:
+                await watcher.bell.wait()
+                watcher.bell = anyio.Event()
+                ids, watcher.ids = watcher.ids, {}
+                for run_id in ids:
+                    yield run_id
+        finally:
+            self._watchers.remove(watcher)
+
+    # --- leases
+
+    async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        due = sorted((at, run_id) for run_id, at in self._ready.items() if at <= now)
+        return [self._grant(run_id, worker, ttl) for _, run_id in due[:limit]]
+
+    async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
+        await anyio.lowlevel.checkpoint()
+        run = self._find(run_id)
+        if run.ended or (run.holder and run.until > anyio.current_time()):
+            return None
+        return self._grant(run_id, worker, ttl)
+
+    async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
+        await anyio.lowlevel.checkpoint()
+        held = {}
+        for lease in leases:
+            run = self._runs.get(lease.run_id)
+            if run and run.holder and run.epoch == lease.epoch:
+                run.until = anyio.current_time() + ttl
+                held[lease.run_id] = len(run.log)
+        return held
+
+    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+        await anyio.lowlevel.checkpoint()
+        run = self._find(lease.run_id)
+        if run.epoch != lease.epoch or not run.holder:
+            return
+        unseen = any(isinstance(recorded.event, WISHES) for recorded in run.log[seen:])
+        if unseen and ready_in != 0 and not run.ended:
+            raise WishPending(lease.run_id)
+        run.holder = ""
+        del self._held[lease.run_id]
+        if ready_in is not None and not run.ended:
+            self._make_ready(lease.run_id, ready_in)
+
+    async def next_ready(self) -> float | None:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        return min((max(at - now, 0.0) for at in self._ready.values()), default=None)
+
+    async def orphans(self) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        return [id for id, run in self._held.items() if run.until <= now and not run.ended]
+
+    # --- blobs
+
+    async def blob(self, sha256: str) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        try:
+            return self._blobs[sha256]
+        except KeyError:
+            raise NotFound("blob", sha256) from None
+
+    # --- in one stretch
+
+    def _find(self, run_id: str) -> _Run:
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            raise NotFound("run", run_id) from None
+
+    def _write(self, run: _Run, events: Sequence[Event]) -> None:
+        at = self._now()
+        # Encode all before keeping any: what cannot be stored must leave nothing behind.
+        batch = [record(seq, at, event) for seq, event in enumerate(events, len(run.log) + 1)]
+        run.log += batch
+        run.news.set()
+        run.news = anyio.Event()
+
+    def _grant(self, run_id: str, worker: str, ttl: float) -> Lease:
+        run = self._runs[run_id]
+        run.epoch += 1
+        run.holder, run.until = worker, anyio.current_time() + ttl
+        self._ready.pop(run_id, None)
+        self._held[run_id] = run
+        return Lease(run_id, worker, run.epoch)
+
+    def _make_ready(self, run_id: str, seconds: float) -> None:
+        self._ready[run_id] = anyio.current_time() + seconds
+        self._announce(run_id)
+
+    def _announce(self, run_id: str) -> None:
+        for watcher in self._watchers:
+            watcher.ids[run_id] = None
+            watcher.bell.set()
+
+
+@dataclass
+class _Watcher:
+    ids: dict[str, None] = field(default_factory=dict)
+    bell: anyio.Event = field(default_factory=anyio.Event)
