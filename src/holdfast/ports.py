@@ -71,7 +71,11 @@ class Leases(Protocol):
     """Who may write a run. Each grant has a higher epoch than any before it."""
 
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
-        """Take up to `limit` runs that are ready, the longest ready first."""
+        """Take up to `limit` runs that are ready, the longest ready first.
+
+        A lease is `due` if the run was ready because its `ready_in` had passed, by a clock that
+        nobody can set back.
+        """
         ...
 
     async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
@@ -159,4 +163,3 @@ class Clock(Protocol):
     """Wall time, for what outlives the process. Durations inside it are the event loop's."""
 
     def __call__(self) -> float: ...
-

@@ -15,7 +15,6 @@ from msgspec import Struct
 from holdfast.core.messages import ToolCall
 from holdfast.core.run import Grant, RunState, ToolState, effect
 
-
 Denial: TypeAlias = Literal["denied", "expired", "refused"]
 
 
@@ -48,9 +47,13 @@ def verdict(state: RunState, tool: ToolState, standing: Iterable[Grant]) -> Verd
     """May this call run? `standing` are the rules of the session and the workspace."""
     call = tool.call
     if call.gate == "refuse":
-        return Forbidden("refused", call.reason or "this is not allowed here, and nobody can allow it")
+        return Forbidden(
+            "refused", call.reason or "this is not allowed here, and nobody can allow it"
+        )
     if tool.expired:
-        return Forbidden("expired", "nobody answered in time; silence is not consent, so it was not run")
+        return Forbidden(
+            "expired", "nobody answered in time; silence is not consent, so it was not run"
+        )
     if tool.answer == "deny":
         return Forbidden("denied", "the person who was asked said no; do not try it another way")
     if tool.answer:
@@ -67,7 +70,9 @@ def _unasked(state: RunState, call: ToolCall, standing: Iterable[Grant]) -> Verd
     if state.accepted is None or state.accepted.approval == "deny":
         return Forbidden("refused", "this needs a person's approval, and nobody can be asked here")
     if doubt:
-        return Ask("an earlier call just like this one was cut off and may have taken effect", doubt)
+        return Ask(
+            "an earlier call just like this one was cut off and may have taken effect", doubt
+        )
     return Ask(call.reason)
 
 

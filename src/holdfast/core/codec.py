@@ -6,6 +6,7 @@ written: an event of an unknown tag is kept as such, for a newer version to unde
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, get_args
 
 import msgspec
@@ -15,7 +16,7 @@ from holdfast.core.messages import Message, lone
 from holdfast.errors import InvalidRequest, StoreError
 
 _encoder = msgspec.json.Encoder()
-_events = msgspec.json.Decoder(Event)  # type: ignore[var-annotated]
+_events = msgspec.json.Decoder(Event)
 _messages = msgspec.json.Decoder(tuple[Message, ...])
 
 
@@ -23,23 +24,32 @@ class _Tag(msgspec.Struct):
     type: str
 
 
+def _number(text: str) -> int | float:
+    """1 for 1.0: equal numbers are equal, however they are written."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
 _tags = msgspec.json.Decoder(_Tag)
+_arguments = msgspec.json.Decoder(float_hook=_number)
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
 def encode(event: Event) -> bytes:
-    """The bytes to store. Raises InvalidRequest for text that no reader could be given back."""
-    try:
-        return _encoder.encode(event)
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(_explain(error)) from None
+    """The bytes to store. Raises InvalidRequest for what no reader could be given back."""
+    body = _encode(event)
+    # A number that is not finite becomes null, which no reader takes for a number.
+    if b"null" in body and not _finite(msgspec.to_builtins(event)):
+        raise InvalidRequest("a number in it is infinite or none at all, which cannot be stored")
+    return body
 
 
 def decode(body: bytes) -> Event | Unknown:
     """The event in these bytes. Raises StoreError if they are damaged."""
     try:
         return _events.decode(body)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _DAMAGE as error:
         unknown = _unknown(body)
         if unknown is None:
             raise StoreError(f"a stored event cannot be read: {error}") from error
@@ -58,32 +68,50 @@ def recall(seq: int, at: float, body: bytes) -> Recorded:
 
 def encode_messages(messages: tuple[Message, ...]) -> bytes:
     """A conversation as a blob."""
-    try:
-        return _encoder.encode(messages)
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(_explain(error)) from None
+    return _encode(messages)
 
 
 def decode_messages(body: bytes) -> tuple[Message, ...]:
     try:
         return _messages.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _DAMAGE as error:
         raise StoreError(f"a stored conversation cannot be read: {error}") from error
 
 
 def canonical(arguments: str) -> str:
     """One spelling for equal arguments; anything that is no JSON stands for itself."""
     try:
-        value: Any = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        value: Any = _arguments.decode(arguments)
+        return msgspec.json.encode(value, order="sorted").decode()
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return arguments
-    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(_explain(error)) from None
+    except RecursionError:
+        raise InvalidRequest("it is nested too deeply to be stored") from None
+
+
+def _finite(value: Any) -> bool:
+    match value:
+        case float():
+            return isfinite(value)
+        case dict():
+            return all(_finite(part) for part in value.values())
+        case list() | tuple():
+            return all(_finite(part) for part in value)
+        case _:
+            return True
 
 
 def _unknown(body: bytes) -> Unknown | None:
     try:
         tag = _tags.decode(body).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _DAMAGE:
         return None
     return None if tag in _TAGS else Unknown(tag)
 

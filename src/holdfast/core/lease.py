@@ -12,9 +12,12 @@ from msgspec import Struct
 
 
 class Lease(Struct, frozen=True):
+    """`due`: granted because the time came for which the run had been put to rest."""
+
     run_id: str
     worker: str
     epoch: int
+    due: bool = False
 
 
 class Tenure(Struct, frozen=True):

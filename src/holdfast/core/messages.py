@@ -166,7 +166,7 @@ Chunk: TypeAlias = Heard | Said | Thought | Calling | Done
 # --- text that arrives in pieces -------------------------------------------------------
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HALF = re.compile("[\ud800-\udbff]$")
+_HALF = re.compile("[\ud800-\udbff]\\Z")
 
 
 def mend(text: str) -> tuple[str, str]:

@@ -6,14 +6,16 @@ count the seconds themselves.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.plan import following
-from holdfast.core.retry import Attempt, Failure, GiveUp, Wait
+from holdfast.core.retry import Failure, GiveUp, Wait
 from holdfast.core.run import AttemptState, RunState
+from holdfast.core.watchdog import Watchdog
 
 Awaited: TypeAlias = Literal[
     "worker",
@@ -47,7 +49,7 @@ def phase(state: RunState) -> Phase | None:
     if state.unknown:
         return Phase("newer_version", state.at, state.unknown)
     if state.stopping:
-        return Phase("stop", state.at, next="cancelled")
+        return Phase("stop", state.stopped_at, next="cancelled")
     return _person(state) or _lacking(state) or _working(state) or Phase("worker", state.at)
 
 
@@ -62,7 +64,7 @@ def _person(state: RunState) -> Phase | None:
 def _lacking(state: RunState) -> Phase | None:
     if state.waiting is None:
         return None
-    return Phase(state.waiting.what, state.at, state.waiting.name)
+    return Phase(state.waiting.what, state.waiting_at, state.waiting.name)
 
 
 def _working(state: RunState) -> Phase | None:
@@ -87,27 +89,33 @@ def _model(state: RunState, attempt: AttemptState) -> Phase:
         "next_event" if attempt.heard else "first_event",
         attempt.heard_at if attempt.heard else attempt.at,
         attempt.model,
-        attempt.patience.between if attempt.heard else attempt.patience.first,
+        _limit(attempt),
         attempt=len(failures) + 1,
         attempts=state.accepted.attempts if state.accepted else 0,
         next=_then(replace(state, failures=(*state.failures, stalled)), attempt.model),
     )
 
 
+def _limit(attempt: AttemptState) -> float:
+    """Seconds until the watchdog bites, from when the wait began: the whole call has its limit too."""
+    dog, heard = Watchdog(attempt.patience, now=0.0), 0.0
+    if attempt.heard:
+        heard = attempt.heard_at - attempt.at
+        dog.hear(now=heard)
+    limit = round(dog.deadline - heard, 3)
+    return limit if 0.0 < limit < inf else 0.0
+
+
 def _retry(state: RunState) -> Phase | None:
-    last = state.failures[-1]
-    match following(state):
-        case Wait(seconds, model):
-            return Phase("retry", last.at, model, seconds, next=_then(state, model))
-        case Attempt(model):
-            return Phase("retry", last.at, model, next=_then(state, model))
-        case GiveUp():
-            return None
+    last, coming = state.failures[-1], following(state)
+    if isinstance(coming, GiveUp):
+        return None
+    pause = coming.seconds if isinstance(coming, Wait) else 0.0
+    return Phase("retry", last.at, coming.model, pause, next=_then(state, last.model))
 
 
 def _then(state: RunState, model: str) -> str:
-    match following(state):
-        case GiveUp():
-            return "give up"
-        case Attempt(chosen) | Wait(_, chosen):
-            return "try again" if chosen == model else f"fall back to {chosen}"
+    coming = following(state)
+    if isinstance(coming, GiveUp):
+        return "give up"
+    return "try again" if coming.model == model else f"fall back to {coming.model}"

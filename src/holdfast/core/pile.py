@@ -8,17 +8,17 @@ valid. That keeps `fold` both pure and linear enough for a reply of 50,000 delta
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-Piece = TypeVar("Piece", str, tuple)  # type: ignore[type-arg]
+Piece = TypeVar("Piece", str, tuple[Any, ...])
 
 
 def grow(pile: tuple[Piece, ...], piece: Piece) -> tuple[Piece, ...]:
     """The pile with one more piece at its end."""
     if not piece:
         return pile
-    kept = len(pile)
+    kept: int = len(pile)
     while kept and len(pile[kept - 1]) < 2 * len(piece):
         kept -= 1
         piece = pile[kept] + piece
-    return (*pile[:kept], piece)
+    return pile[:kept] + (piece,)  # noqa: RUF005 - a starred tuple loses its type

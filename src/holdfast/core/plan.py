@@ -33,7 +33,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import ToolCall
-from holdfast.core.retry import Attempt, GiveUp, Next, RetryRules, Wait, next_attempt
+from holdfast.core.retry import GiveUp, Next, RetryRules, Wait, next_attempt
 from holdfast.core.run import Grant, RunState, ToolState, fold
 
 #: How long a run that cannot go on here is left alone before it is looked at again.
@@ -139,13 +139,10 @@ def _plan_call(state: RunState, rules: Rules) -> Step:
     )
     if spent:
         return Record((RunFailed(code="budget", message=spent),))
-    match following(state, spread=rules.spread):
-        case GiveUp(why):
-            return Record((RunFailed(code="model", message=why),))
-        case Attempt(model):
-            pause = 0.0
-        case Wait(pause, model):
-            pass
+    coming = following(state, spread=rules.spread)
+    if isinstance(coming, GiveUp):
+        return Record((RunFailed(code="model", message=coming.why),))
+    model, pause = coming.model, coming.seconds if isinstance(coming, Wait) else 0.0
     if model not in rules.models:
         return _lacking(state, RunWaiting(what="model", name=model))
     turn, attempt = state.replies + 1, state.attempt
@@ -180,7 +177,9 @@ def _answered(state: RunState) -> bool:
 def _plan_tools(state: RunState, rules: Rules) -> Step:
     verdicts = [(tool, verdict(state, tool, rules.grants)) for tool in state.open_tools]
     told = tuple(
-        told for tool, said in verdicts if (told := _untouched(state, tool, said, rules)) is not None
+        told
+        for tool, said in verdicts
+        if (told := _untouched(state, tool, said, rules)) is not None
     )
     if told:
         return Record(told)
@@ -197,15 +196,13 @@ def _plan_tools(state: RunState, rules: Rules) -> Step:
     return Rest(_expiry(state))
 
 
-def _untouched(
-    state: RunState, tool: ToolState, said: object, rules: Rules
-) -> ToolFinished | None:
+def _untouched(state: RunState, tool: ToolState, said: object, rules: Rules) -> ToolFinished | None:
     """The result of a call that will not be run, or None if it may be."""
     call = tool.call
     if state.running(tool):
         return None
     if state.in_doubt(tool):
-        return _in_doubt(state, tool, rules)
+        return _in_doubt(state, tool, said, rules)
     if call.problem:
         return ToolFinished(call_id=call.id, outcome="error", output=call.problem)
     if isinstance(said, Forbidden):
@@ -213,9 +210,10 @@ def _untouched(
     return None
 
 
-def _in_doubt(state: RunState, tool: ToolState, rules: Rules) -> ToolFinished | None:
+def _in_doubt(state: RunState, tool: ToolState, said: object, rules: Rules) -> ToolFinished | None:
     spec = state.spec(tool.call.tool)
-    if spec and spec.repeatable and tool.starts < rules.repeats:
+    again = spec and spec.repeatable and tool.starts < rules.repeats
+    if again and not isinstance(said, Forbidden):
         return None
     return ToolFinished(
         call_id=tool.call.id,
@@ -292,7 +290,7 @@ def _cut_off(state: RunState, rules: Rules) -> tuple[Event, ...]:
 def _cut(tool: ToolState, *, here: bool) -> ToolFinished:
     outcome: Outcome = "unknown"
     told = "the worker was lost while this ran; whether it took effect is unknown"
-    if not tool.starts or tool.late:
+    if not tool.starts:
         outcome, told = "not_started", "the run was ended before this could start"
     elif here:
         outcome, told = "cancelled", "cut off when the run was stopped; it may have had effects"
@@ -301,7 +299,7 @@ def _cut(tool: ToolState, *, here: bool) -> ToolFinished:
 
 def _receipt(state: RunState) -> Receipt:
     called = bool(state.attempt and state.attempt.open and not state.attempt.late)
-    cut = tuple(t.call.id for t in state.open_tools if t.starts and not t.late)
+    cut = tuple(t.call.id for t in state.open_tools if t.starts)
     return Receipt(model_calls=int(called), tool_calls=cut, may_bill=called)
 
 
@@ -310,4 +308,3 @@ def _lost_too_often(state: RunState) -> RunFailed:
         code="rescues",
         message=f"{state.rescues} workers in a row were lost over this run before it got any further",
     )
-

@@ -89,14 +89,14 @@ def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float
         return Attempt(rules.models[0])
     last = history[-1]
     tries = sum(failure.model == last.model for failure in history)
+    again = last.worth_repeating and tries < rules.attempts
     pause = back_off(history, spread=spread)
-    room = not rules.total or lost(history, spread=spread) + pause <= rules.total
-    if last.worth_repeating and tries < rules.attempts and room:
+    if again and _room(history, rules, pause, spread):
         return Wait(pause, last.model) if pause else Attempt(last.model)
-    further = rules.models[rules.models.index(last.model) + 1 :] if _known(last, rules) else ()
-    if last.worth_moving and further and room:
-        return Attempt(further[0])
-    return GiveUp(_farewell(history, room=room))
+    further = _further(history, rules) if last.worth_moving else None
+    if further and _room(history, rules, 0.0, spread):
+        return Attempt(further)
+    return GiveUp(_farewell(history, late=bool(again or further)))
 
 
 def back_off(history: Sequence[Failure], *, spread: float) -> float:
@@ -105,7 +105,7 @@ def back_off(history: Sequence[Failure], *, spread: float) -> float:
     tries = sum(failure.model == last.model for failure in history)
     if last.reason in STALLED and tries == 1:
         return 0.0
-    own = min(_BASE * 2.0 ** (tries - 1), _CAP) * (0.5 + spread / 2)
+    own = min(_BASE * 2.0 ** min(tries - 1, 6), _CAP) * (0.5 + spread / 2)
     return max(own, last.retry_after or 0.0)
 
 
@@ -122,14 +122,23 @@ def lost(history: Sequence[Failure], *, spread: float) -> float:
     return seconds
 
 
-def _known(failure: Failure, rules: RetryRules) -> bool:
-    return failure.model in rules.models
+def _room(history: Sequence[Failure], rules: RetryRules, pause: float, spread: float) -> bool:
+    return not rules.total or lost(history, spread=spread) + pause <= rules.total
 
 
-def _farewell(history: Sequence[Failure], *, room: bool) -> str:
+def _further(history: Sequence[Failure], rules: RetryRules) -> str | None:
+    """The first model after the last one tried that has not had its turn."""
+    tried = {failure.model for failure in history}
+    if history[-1].model not in rules.models:
+        return None
+    later = rules.models[rules.models.index(history[-1].model) + 1 :]
+    return next((model for model in later if model not in tried), None)
+
+
+def _farewell(history: Sequence[Failure], *, late: bool) -> str:
     last = history[-1]
     why = last.message or last.reason
-    if not room:
+    if late:
         return f"gave up, the turn's time for stalls and waiting is used up; the last was: {why}"
     if len(history) > 1:
         return f"gave up after {len(history)} attempts; the last: {why}"

@@ -86,9 +86,8 @@ class ToolState(Struct, frozen=True):
     """A call of the last reply, and how far it got."""
 
     call: ToolCall
+    #: Starts that took effect. One recorded after a stop did not, and is not among them.
     starts: int = 0
-    #: Its last start was recorded after a stop, so it never ran.
-    late: bool = False
     epoch: int = 0
     at: float = 0.0
     asked: bool = False
@@ -120,6 +119,7 @@ class RunState(Struct, frozen=True):
     worker: str = ""
     epoch: int = 0
     waiting: RunWaiting | None = None
+    waiting_at: float = 0.0
     #: Whole replies so far. The turn under way is the next one.
     replies: int = 0
     reply: ModelReplied | None = None
@@ -138,6 +138,7 @@ class RunState(Struct, frozen=True):
     seconds: float = 0.0
     rescues: int = 0
     stop: StopRequested | None = None
+    stopped_at: float = 0.0
     ended: Final | None = None
     unknown: str = ""
 
@@ -223,7 +224,7 @@ def _started(state: RunState, event: RunStarted, recorded: Recorded) -> RunState
 
 
 def _waiting(state: RunState, event: RunWaiting, recorded: Recorded) -> RunState:
-    return replace(state, waiting=event)
+    return replace(state, waiting=event, waiting_at=recorded.at)
 
 
 def _called(state: RunState, event: ModelCalled, recorded: Recorded) -> RunState:
@@ -315,13 +316,9 @@ def _failed(state: RunState, event: ModelFailed, recorded: Recorded) -> RunState
 
 def _tool_started(state: RunState, event: ToolStarted, recorded: Recorded) -> RunState:
     def start(tool: ToolState) -> ToolState:
-        return replace(
-            tool,
-            starts=tool.starts + 1,
-            late=state.stopping,
-            epoch=state.epoch,
-            at=recorded.at,
-        )
+        if state.stopping:
+            return tool
+        return replace(tool, starts=tool.starts + 1, epoch=state.epoch, at=recorded.at)
 
     return replace(state, waiting=None, tools=_change(state, event.call_id, start))
 
@@ -353,7 +350,9 @@ def _answered(state: RunState, event: ApprovalAnswered, recorded: Recorded) -> R
     request = _pending(state, event.approval_id)
     if request is None or state.stopping:
         return state
-    how = f"was answered {event.choice} by {event.by}" if event.by else f"was answered {event.choice}"
+    how = (
+        f"was answered {event.choice} by {event.by}" if event.by else f"was answered {event.choice}"
+    )
     state = _settle(state, request, how, lambda tool: replace(tool, answer=event.choice))
     if event.choice not in ("session", "always"):
         return state
@@ -371,7 +370,11 @@ def _expired(state: RunState, event: ApprovalExpired, recorded: Recorded) -> Run
 def _stop(state: RunState, event: StopRequested, recorded: Recorded) -> RunState:
     settled = {p.request.approval_id: "was withdrawn by a stop" for p in state.pending}
     return replace(
-        state, stop=state.stop or event, pending=(), settled={**state.settled, **settled}
+        state,
+        stop=state.stop or event,
+        stopped_at=state.stopped_at if state.stop else recorded.at,
+        pending=(),
+        settled={**state.settled, **settled},
     )
 
 

@@ -76,16 +76,19 @@ class Driver:
 
     async def _go_on(self, tasks: TaskGroup) -> Rest | None:
         """Plan and perform until there is nothing to do, or a stop stands: then None."""
+        due = self._scribe.lease.due
         while not self._scribe.state.stopping:
             match plan(self._scribe.state, self._rules):
                 case Rest(timer) as rest:
-                    if timer is None or self._left(timer):
+                    if timer is None or (self._left(timer) and not due):
                         return rest
                     await self._perform(timer.then, tasks)
                 case Pause(timer):
                     await self._pause(timer, tasks)
                 case step:
                     await self._perform(step, tasks)
+            # It was the first plan that the time had come for.
+            due = False
         return None
 
     async def _perform(

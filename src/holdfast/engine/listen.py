@@ -45,9 +45,7 @@ async def listen(
         raise
 
 
-async def _pass_on(
-    chunk: Chunk, dog: Watchdog, hear: Callable[[Chunk], Awaitable[None]]
-) -> None:
+async def _pass_on(chunk: Chunk, dog: Watchdog, hear: Callable[[Chunk], Awaitable[None]]) -> None:
     came = anyio.current_time()
     match chunk:
         case Heard():

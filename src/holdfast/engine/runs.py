@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
 
@@ -46,10 +47,18 @@ END_LEASE = 10.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass
+class _Stop:
+    """A stop under way. Whoever asks for the same meanwhile waits for this one."""
+
+    recorded: bool = False
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+
 class Runs:
     def __init__(self, means: Means, *, name: str = "door") -> None:
         self._means, self._store, self._name = means, means.store, name
-        self._stops: dict[str, anyio.Event] = {}
+        self._stops: dict[str, _Stop] = {}
 
     async def accept(
         self, accepted: RunAccepted, *, history: tuple[Message, ...] = (), run_id: str = ""
@@ -78,17 +87,20 @@ class Runs:
         caller's trouble.
         """
         while under_way := self._stops.get(run_id):
-            await under_way.wait()
-        done = self._stops[run_id] = anyio.Event()
+            await under_way.over.wait()
+            if under_way.recorded:
+                return
+        stop = self._stops[run_id] = _Stop()
         try:
             state = await self._living(run_id)
             if state.stop is None:
                 wish = StopRequested(by=by, reason=reason)
                 await self._store.wish(run_id, wish, seen=state.seq)
+            stop.recorded = True
             await self._end_unheld(run_id)
         finally:
             del self._stops[run_id]
-            done.set()
+            stop.over.set()
 
     async def answer(
         self,
@@ -131,9 +143,7 @@ class Runs:
             raise RunFinished(run_id)
         return state
 
-    async def _wish(
-        self, run_id: str, wish: Wish, state: RunState
-    ) -> tuple[RunState, RunState]:
+    async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""
         *others, own = await self._store.wish(run_id, wish, seen=state.seq)
         before = reduce(fold, others, state)
@@ -141,7 +151,7 @@ class Runs:
 
     async def _end_unheld(self, run_id: str) -> None:
         try:
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(END_LEASE, shield=True):
                 lease = await self._store.seize(run_id, self._name, ttl=END_LEASE)
                 if lease is None:
                     return
@@ -152,9 +162,7 @@ class Runs:
             _log.warning("run %s will be ended by a worker: %s", run_id, error)
 
 
-def _meant(
-    run_id: str, state: RunState, approval_id: str, *, everything: bool
-) -> Sequence[str]:
+def _meant(run_id: str, state: RunState, approval_id: str, *, everything: bool) -> Sequence[str]:
     """Which approvals an answer is for. Raises if that is none, or not clear."""
     if state.stopping:
         raise RunStopping(run_id)

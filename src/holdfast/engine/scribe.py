@@ -2,7 +2,8 @@
 
 All that a worker records about a run goes through its scribe, one commit at a time. Gathered
 text is written before anything else, in the same commit. A commit that has begun is
-not abandoned: whoever was cancelled meanwhile learns of it at its next step.
+not abandoned because its caller was cancelled; only a store that does not answer at all is
+given up on, and then the run is dropped, since nobody knows what was written.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Literal, Self
 
 import anyio
 
-from holdfast.core.events import FINAL, Event, Recorded, RunQueued
+from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunQueued
 from holdfast.core.lease import Lease
 from holdfast.core.run import RunState, fold, replay
 from holdfast.engine.coalesce import Coalescer, Maker
-from holdfast.errors import WishPending
+from holdfast.errors import StoreUnavailable, WishPending
 from holdfast.ports import Store
+
+#: Seconds a commit may take before the store counts as gone.
+STORE_LIMIT = 30.0
 
 
 class Scribe:
@@ -28,7 +32,8 @@ class Scribe:
         self.state = state
         #: Set, and replaced, whenever the state has moved on.
         self.news = anyio.Event()
-        self._one = anyio.Lock()
+        self._wishes = 0
+        self._one = anyio.Lock(fast_acquire=True)
         self._gathered = Coalescer()
         self._spoken = anyio.Event()
         self._room = anyio.Event()
@@ -43,13 +48,19 @@ class Scribe:
         A final event that would pass over an unseen wish is not written; the wish is in
         the state then, for a new plan.
         """
-        with anyio.CancelScope(shield=True):
+        wishes = self._wishes
+        with anyio.move_on_after(STORE_LIMIT, shield=True) as limit:
             async with self._one:
                 said = self._gathered.take()
-                if said and any(isinstance(event, FINAL) for event in events):
-                    await self._append(said, {})
-                    said = ()
+                if any(isinstance(event, FINAL) for event in events):
+                    if said:
+                        await self._append(said, {})
+                        said = ()
+                    if self._wishes != wishes:
+                        return
                 await self._append((*said, *events), blobs)
+        if limit.cancelled_caught:
+            raise StoreUnavailable(f"the store took nothing for {STORE_LIMIT:g} s")
 
     async def give_back(
         self, why: Literal["drained", "rescued", "tripped"], *, worker: str, detail: str = ""
@@ -84,15 +95,14 @@ class Scribe:
         # A bad event is refused before it is written, not after.
         reduce(_suppose, events, self.state)
         try:
-            news = await self._store.append(
-                self.lease, *events, seen=self.state.seq, blobs=blobs
-            )
+            news = await self._store.append(self.lease, *events, seen=self.state.seq, blobs=blobs)
         except WishPending:
             news = await self._store.read(self.lease.run_id, after=self.state.seq)
         self._take(news)
 
     def _take(self, news: Sequence[Recorded]) -> None:
         self.state = reduce(fold, news, self.state)
+        self._wishes += sum(isinstance(recorded.event, WISHES) for recorded in news)
         if news:
             self.news.set()
             self.news = anyio.Event()

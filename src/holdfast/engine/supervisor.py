@@ -19,7 +19,7 @@ from holdfast.core.messages import storable
 from holdfast.engine.driver import Driver
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
-from holdfast.errors import LeaseLost, StoreError, WishPending
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable, WishPending
 
 #: Seconds for a run that was cut off to write its end, store permitting.
 LAST_WORDS = 5.0
@@ -78,8 +78,9 @@ class Supervisor:
     async def _supervise(self, live: LiveRun) -> None:
         try:
             await self._carry(live)
-        except LeaseLost as error:
-            _log.info("%s", error)
+        except (LeaseLost, StoreUnavailable) as error:
+            # What was written last may not be known, so nothing more is: its lease runs out.
+            _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
         except Exception as error:  # noqa: BLE001 - one run's trouble is its own
             _log.exception("run %s stumbled", live.lease.run_id)
             await self._set_aside(live, error)
@@ -104,7 +105,8 @@ class Supervisor:
     async def _last_words(self, live: LiveRun) -> None:
         """The scope was cancelled. What the journal says tells whether it was a stop or a farewell."""
         scribe = live.scribe = live.scribe or await Scribe.open(self._means.store, live.lease)
-        await scribe.catch_up()
+        if not scribe.state.stopping:
+            await scribe.catch_up()
         await Driver(scribe, self._means).wind_down()
         await scribe.give_back("drained", worker=live.lease.worker)
         await self._release(live, 0.0)
@@ -113,9 +115,7 @@ class Supervisor:
         """Let go, unless something was wished meanwhile; then it is in the state."""
         assert live.scribe is not None
         try:
-            await self._means.store.release(
-                live.lease, seen=live.scribe.state.seq, ready_in=again
-            )
+            await self._means.store.release(live.lease, seen=live.scribe.state.seq, ready_in=again)
         except WishPending:
             await live.scribe.catch_up()
             return False

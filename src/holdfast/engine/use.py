@@ -66,6 +66,7 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
     spec = scribe.state.spec(call.tool)
     limit = spec.timeout if spec and spec.timeout else None
     began = anyio.current_time()
+    outcome: Outcome = "error"
     try:
         with anyio.move_on_after(limit) as time:
             progress = partial(scribe.say, partial(_progress, call.id))
@@ -76,9 +77,9 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
     except ToolTimeout as error:
         outcome, output = "timeout", str(error)
     except ToolError as error:
-        outcome, output = "error", str(error)
+        output = str(error)
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        outcome, output = "error", f"{type(error).__name__}: {error}"
+        output = f"{type(error).__name__}: {error}"
     finished, blobs = _result(call, outcome, output, anyio.current_time() - began)
     await scribe.record(finished, blobs=blobs)
 

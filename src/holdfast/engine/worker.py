@@ -88,8 +88,9 @@ class Worker:
         if room <= 0:
             return
         asked = anyio.current_time()
-        # Not cancelled half-way: a lease that was granted has to reach the supervisor.
-        with anyio.CancelScope(shield=True):
+        # Not cancelled half-way: a lease that was granted has to reach the supervisor. One
+        # that takes longer than it would last is worth nothing.
+        with anyio.move_on_after(self._ttl, shield=True):
             for lease in await self._store.claim(self.name, ttl=self._ttl, limit=room):
                 supervisor.start(lease, Tenure(self._ttl, asked))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import time
+from time import time  # noqa: TID251 - a default; whoever cares gives their own
 
 import anyio
 import anyio.lowlevel
@@ -33,13 +33,19 @@ class _Run:
         return isinstance(self.log[-1].event, FINAL)
 
 
+@dataclass(frozen=True)
+class _Ready:
+    at: float
+    timed: bool
+
+
 class MemoryStore:
     """`now` is wall time, for the record. Leases and readiness run on the loop's own clock."""
 
     def __init__(self, *, now: Callable[[], float] = time) -> None:
         self._now = now
         self._runs: dict[str, _Run] = {}
-        self._ready: dict[str, float] = {}
+        self._ready: dict[str, _Ready] = {}
         self._held: dict[str, _Run] = {}
         self._blobs: dict[str, bytes] = {}
         self._watchers: list[_Watcher] = []
@@ -124,7 +130,7 @@ class MemoryStore:
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
         await anyio.lowlevel.checkpoint()
         now = anyio.current_time()
-        due = sorted((at, run_id) for run_id, at in self._ready.items() if at <= now)
+        due = sorted((ready.at, id) for id, ready in self._ready.items() if ready.at <= now)
         return [self._grant(run_id, worker, ttl) for _, run_id in due[:limit]]
 
     async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
@@ -160,7 +166,7 @@ class MemoryStore:
     async def next_ready(self) -> float | None:
         await anyio.lowlevel.checkpoint()
         now = anyio.current_time()
-        return min((max(at - now, 0.0) for at in self._ready.values()), default=None)
+        return min((max(ready.at - now, 0.0) for ready in self._ready.values()), default=None)
 
     async def orphans(self) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
@@ -196,12 +202,12 @@ class MemoryStore:
         run = self._runs[run_id]
         run.epoch += 1
         run.holder, run.until = worker, anyio.current_time() + ttl
-        self._ready.pop(run_id, None)
+        ready = self._ready.pop(run_id, None)
         self._held[run_id] = run
-        return Lease(run_id, worker, run.epoch)
+        return Lease(run_id, worker, run.epoch, due=bool(ready and ready.timed))
 
     def _make_ready(self, run_id: str, seconds: float) -> None:
-        self._ready[run_id] = anyio.current_time() + seconds
+        self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=seconds > 0)
         self._announce(run_id)
 
     def _announce(self, run_id: str) -> None:

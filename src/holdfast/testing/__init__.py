@@ -1,0 +1,1 @@
+"""Tools for testing agents and the parts of holdfast: public, and used by its own tests."""

@@ -1,0 +1,60 @@
+import ipaddress
+import os
+import sys
+
+import hypothesis
+import pytest
+
+from holdfast.testing.virtual_time import VirtualTimeLoop
+
+pytest_plugins = ["holdfast.testing.leaks"]
+
+hypothesis.settings.register_profile(
+    "desk",
+    deadline=None,
+    # Our fixtures of function scope watch the test; they hold nothing an example could spoil.
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.register_profile(
+    "ci", hypothesis.settings.get_profile("desk"), derandomize=True, database=None
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "desk")  # noqa: TID251 (not ours)
+
+
+@pytest.fixture
+def anyio_backend(request):
+    """Virtual time, unless the test or its module is marked `real_time`."""
+    if request.node.get_closest_marker("real_time"):
+        return "asyncio", {}
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+class OffLoopback(RuntimeError):
+    """A test tried to talk to another machine. Not an OSError: nobody may retry it."""
+
+
+def refuse_other_machines(event, args):
+    match event, args:
+        case (("socket.connect" | "socket.sendto" | "socket.sendmsg"), (_, (str(host), *_))):
+            pass
+        case "socket.getaddrinfo", (str(host), *_):
+            pass
+        case _:
+            return
+    if not is_loopback(host):
+        raise OffLoopback(f"a test may not reach {host}; only loopback is open to it")
+
+
+def is_loopback(host):
+    if host in ("", "localhost", "0.0.0.0", "::"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+# An audit hook sees every connection made from Python, whichever library makes it. It cannot
+# be taken off again, which suits a guard.
+sys.addaudithook(refuse_other_machines)

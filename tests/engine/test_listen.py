@@ -1,0 +1,125 @@
+import anyio
+import pytest
+
+from holdfast.core.messages import Calling, Done, Request, Said
+from holdfast.core.watchdog import Patience
+from holdfast.engine.listen import listen
+from holdfast.errors import BadReply, ModelUnavailable, StreamStalled
+from holdfast.testing.scripted import Ack, Call, CutOff, ScriptedModel, Silence, Think
+
+REQUEST = Request("model", "", ())
+
+
+async def ignore(_):
+    pass
+
+
+async def hearing(model, patience, hear=ignore):
+    return await listen(model.stream(REQUEST), patience, hear)
+
+
+async def test_every_chunk_is_passed_on_and_the_end_marker_returned():
+    heard = []
+
+    async def hear(chunk):
+        heard.append(chunk)
+
+    done = await hearing(ScriptedModel(["a", Call("pay"), "b"]), Patience(), hear)
+    assert heard == [Said("a"), Calling("pay"), Said("b")]
+    assert isinstance(done, Done) and done.calls[0].tool == "pay"
+
+
+async def test_a_line_that_never_speaks_is_hung_up_on():
+    model = ScriptedModel([Silence()])
+    with pytest.raises(StreamStalled, match="TTFB") as stalled:
+        await hearing(model, Patience(first=45))
+    assert (anyio.current_time(), model.open) == (45, 0)
+    assert (stalled.value.reason, stalled.value.waited) == ("ttfb_kill", 45)
+    assert isinstance(stalled.value, TimeoutError)
+
+
+async def test_a_line_that_goes_quiet_later_has_its_own_limit():
+    model = ScriptedModel(["a", Silence(80), "b", Silence()])
+    with pytest.raises(StreamStalled) as stalled:
+        await hearing(model, Patience(first=45, between=90))
+    assert (anyio.current_time(), stalled.value.reason) == (170, "idle_kill")
+
+
+async def test_a_call_that_never_comes_to_an_end_is_cut_at_the_whole():
+    model = ScriptedModel([*["word", Silence(10)] * 100])
+    with pytest.raises(StreamStalled) as stalled:
+        await hearing(model, Patience(whole=305))
+    assert (anyio.current_time(), stalled.value.reason) == (305, "stale_kill")
+
+
+async def test_zero_switches_a_limit_off():
+    patient = Patience(first=0, between=0, whole=0)
+    await hearing(ScriptedModel([Silence(1e6), "a", Silence(1e6)]), patient)
+    with pytest.raises(StreamStalled):
+        await hearing(ScriptedModel([Silence()]), Patience(first=0, whole=100))
+    assert anyio.current_time() == 2e6 + 100
+
+
+async def test_an_acknowledgement_ends_the_wait_for_a_first_event_once():
+    model = ScriptedModel([Silence(40), Ack(), Silence(80), Ack(), Silence()])
+    with pytest.raises(StreamStalled) as stalled:
+        await hearing(model, Patience(first=45, between=90))
+    assert (anyio.current_time(), stalled.value.reason) == (130, "idle_kill")
+
+
+async def test_empty_chunks_are_no_progress_and_are_not_passed_on():
+    heard = []
+
+    async def hear(chunk):
+        heard.append(chunk)
+
+    model = ScriptedModel(["a", *[Silence(10), "", Think("")] * 20])
+    with pytest.raises(StreamStalled):
+        await hearing(model, Patience(between=90), hear)
+    assert (anyio.current_time(), heard) == (90, [Said("a")])
+
+
+async def test_reasoning_and_tool_calls_are_progress_too():
+    model = ScriptedModel([*[Silence(80), Think("hm")] * 5, *[Silence(80), Call("pay")] * 5])
+    done = await hearing(model, Patience(first=90, between=90, whole=0))
+    assert len(done.calls) == 5
+
+
+async def test_our_own_slowness_is_not_their_silence():
+    async def slow_disk(_):
+        await anyio.sleep(300)
+
+    model = ScriptedModel(["a", Silence(1), "b", Silence(1), "c"])
+    await hearing(model, Patience(first=1, between=2, whole=4), slow_disk)
+    assert anyio.current_time() == 902
+
+
+async def test_a_reply_without_its_end_marker_is_truncated():
+    with pytest.raises(BadReply, match="end marker") as broken:
+        await hearing(ScriptedModel(["half", CutOff()]), Patience())
+    assert broken.value.reason == "truncated"
+
+
+async def test_an_error_carries_the_silence_before_it():
+    model = ScriptedModel(["a", Silence(7), ModelUnavailable("hung up")])
+    with pytest.raises(ModelUnavailable) as broken:
+        await hearing(model, Patience())
+    assert broken.value.waited == 7
+
+
+async def test_a_cancelled_caller_sees_cancellation_and_not_a_stall():
+    model = ScriptedModel([Silence()])
+    with anyio.move_on_after(10) as scope:
+        await hearing(model, Patience(first=45))
+    assert scope.cancelled_caught
+    assert (anyio.current_time(), model.open) == (10, 0)
+
+
+async def test_what_goes_wrong_while_hearing_is_not_the_model_s_fault():
+    async def broken_disk(_):
+        raise OSError("no space")
+
+    model = ScriptedModel(["a", Silence()])
+    with pytest.raises(OSError, match="no space"):
+        await hearing(model, Patience(), broken_disk)
+    assert model.open == 0

@@ -1,0 +1,211 @@
+import anyio
+import pytest
+
+from holdfast.core.events import ApprovalAnswered, ApprovalRequested, StopRequested
+from holdfast.core.lifecycle import Status
+from holdfast.core.messages import Text
+from holdfast.errors import (
+    ApprovalAmbiguous,
+    ApprovalSettled,
+    InvalidRequest,
+    NotFound,
+    NothingPending,
+    RunFinished,
+    RunStopping,
+)
+from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
+
+ASK = Review(gate="ask", key="pay")
+
+
+def two_questions():
+    pay = ScriptedTool(review=ASK, parallel=True)
+    return ScriptedModel([Call("pay", '{"n":1}'), Call("pay", '{"n":2}')], ["Done."]), pay
+
+
+async def asked(play, how_many=1):
+    """A run that waits for this many answers, and the ids of the questions."""
+    run_id = await play.start()
+    await play.until(run_id, ApprovalRequested)
+    await anyio.sleep(1)
+    state = await play.runs.state(run_id)
+    assert len(state.pending) == how_many and state.status is Status.WAITING
+    return run_id, [pending.request.approval_id for pending in state.pending]
+
+
+async def test_text_that_cannot_be_stored_is_refused_and_nothing_is_written():
+    async with stage(ScriptedModel()) as play:
+        with pytest.raises(InvalidRequest, match="half a character"):
+            await play.start("a\ud83d")
+
+
+async def test_an_answer_goes_to_the_question_it_names():
+    model, pay = two_questions()
+    async with stage(model, pay) as play:
+        run_id, (first, second) = await asked(play, 2)
+        assert await play.runs.answer(run_id, "deny", approval_id=second) == (second,)
+        assert (await play.runs.state(run_id)).status is Status.WAITING
+        assert await play.runs.answer(run_id, "once", approval_id=first) == (first,)
+        state = await play.ended(run_id)
+    outputs = [m.ok for m in model.requests[1].messages[-2:]]
+    assert (outputs, len(pay.effects), state.output) == ([True, False], 1, "Done.")
+
+
+async def test_an_answer_without_a_name_is_refused_while_several_wait():
+    model, pay = two_questions()
+    async with stage(model, pay) as play:
+        run_id, ids = await asked(play, 2)
+        with pytest.raises(ApprovalAmbiguous) as ambiguous:
+            await play.runs.answer(run_id, "once")
+        assert list(ambiguous.value.pending) == ids
+        assert await play.runs.answer(run_id, "once", everything=True) == tuple(ids)
+        await play.ended(run_id)
+    assert len(pay.effects) == 2
+
+
+async def test_a_second_answer_is_told_what_the_first_one_was():
+    model, pay = two_questions()
+    async with stage(model, pay) as play:
+        run_id, (first, _) = await asked(play, 2)
+        await play.runs.answer(run_id, "deny", approval_id=first, by="ada")
+        with pytest.raises(ApprovalSettled, match="answered deny by ada"):
+            await play.runs.answer(run_id, "once", approval_id=first)
+
+
+async def test_a_late_answer_to_an_expired_question_leaves_the_next_one_untouched():
+    pay = ScriptedTool(review=ASK)
+    model = ScriptedModel([Call("pay")], [Call("pay")], ["Done."])
+    async with stage(model, pay) as play:
+        run_id = await play.start(approval_timeout=100.0)
+        first = await play.until(run_id, ApprovalRequested)
+        await play.until(run_id, ApprovalRequested, after=first.seq)
+        with pytest.raises(ApprovalSettled, match="has expired"):
+            await play.runs.answer(run_id, "once", approval_id=first.event.approval_id)
+        assert len((await play.runs.state(run_id)).pending) == 1
+    assert pay.effects == []
+
+
+async def test_two_answers_at_the_same_moment_settle_it_once():
+    store = MemoryStore(now=anyio.current_time)
+    line, pay = FaultyStore(store), ScriptedTool(review=ASK)
+    settled, refused = [], []
+    async with stage(ScriptedModel([Call("pay")], ["Done."]), pay, store=line) as play:
+        run_id, (only,) = await asked(play)
+
+        async def answer(choice):
+            try:
+                settled.extend(await play.runs.answer(run_id, choice, approval_id=only, by=choice))
+            except (ApprovalSettled, RunFinished) as error:
+                refused.append(error)
+
+        line.delay = 1.0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, "once")
+            tasks.start_soon(answer, "deny")
+        line.delay = 0.0
+        await play.ended(run_id)
+    assert (settled, len(refused)) == ([only], 1)
+
+
+async def test_an_answer_after_a_stop_is_refused_and_nothing_runs():
+    pay = ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")]), pay, capacity=1) as play:
+        run_id, (only,) = await asked(play)
+        await play.means.store.wish(run_id, StopRequested())
+        with pytest.raises((RunStopping, RunFinished)):
+            await play.runs.answer(run_id, "once", approval_id=only)
+        await play.ended(run_id)
+    assert pay.effects == []
+
+
+async def test_an_answer_that_a_stop_beat_to_the_journal_is_refused():
+    """The stop is not there yet when the answer is checked, and is when it is written."""
+    store = MemoryStore(now=anyio.current_time)
+    pay = ScriptedTool(review=ASK)
+
+    class Overtaken(FaultyStore):
+        async def wish(self, run_id, wish, *, seen=0):
+            if isinstance(wish, ApprovalAnswered):
+                await store.wish(run_id, StopRequested())
+            return await super().wish(run_id, wish, seen=seen)
+
+    async with stage(ScriptedModel([Call("pay")]), pay, store=Overtaken(store)) as play:
+        run_id, (only,) = await asked(play)
+        with pytest.raises(RunStopping):
+            await play.runs.answer(run_id, "once", approval_id=only)
+        await play.ended(run_id)
+    assert pay.effects == []
+
+
+async def test_an_answer_to_nothing_is_refused():
+    async with stage(ScriptedModel([Silence()])) as play:
+        run_id = await play.start()
+        with pytest.raises(NothingPending):
+            await play.runs.answer(run_id, "once")
+        with pytest.raises(NotFound, match="no approval apr_0"):
+            await play.runs.answer(run_id, "once", approval_id="apr_0")
+        with pytest.raises(NotFound, match="no run run_0"):
+            await play.runs.answer("run_0", "once")
+
+
+async def test_a_yes_for_the_session_covers_the_same_call_again_and_no_other():
+    pay = ScriptedTool(review=lambda arguments: Review(gate="ask", key=arguments))
+    same, other = Call("pay", '{"to":"bob"}'), Call("pay", '{"to":"eve"}')
+    async with stage(ScriptedModel([same], [same], [other], ["Done."]), pay) as play:
+        run_id, _ = await asked(play)
+        await play.runs.answer(run_id, "session")
+        await anyio.sleep(10)
+        (pending,) = (await play.runs.state(run_id)).pending
+        assert "eve" in pending.request.subject
+        assert len(pay.effects) == 2
+
+
+async def test_a_message_after_a_stop_is_refused():
+    async with stage(ScriptedModel(), capacity=0) as play:
+        run_id = await play.start()
+        await play.means.store.wish(run_id, StopRequested())
+        with pytest.raises(RunStopping):
+            await play.runs.add(run_id, (Text("more"),))
+
+
+async def test_a_message_that_a_stop_beat_to_the_journal_is_refused():
+    store = MemoryStore(now=anyio.current_time)
+
+    class Overtaken(FaultyStore):
+        async def wish(self, run_id, wish, *, seen=0):
+            await store.wish(run_id, StopRequested())
+            return await super().wish(run_id, wish, seen=seen)
+
+    async with stage(ScriptedModel(), store=Overtaken(store), capacity=0) as play:
+        run_id = await play.start()
+        with pytest.raises(RunStopping):
+            await play.runs.add(run_id, (Text("more"),))
+
+
+async def test_a_message_to_an_ended_run_is_refused():
+    async with stage(ScriptedModel(["Done."])) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        with pytest.raises(RunFinished):
+            await play.runs.add(run_id, (Text("more"),))
+
+
+async def test_what_fails_while_a_run_is_ended_is_not_the_stopper_s_trouble(caplog):
+    store = MemoryStore(now=anyio.current_time)
+
+    class Full(FaultyStore):
+        async def seize(self, run_id, worker, *, ttl):
+            self.full = True
+            return await super().seize(run_id, worker, ttl=ttl)
+
+    line = Full(store)
+    async with stage(ScriptedModel(), store=line, capacity=0) as play:
+        run_id = await play.start()
+        await play.runs.stop(run_id)
+        assert "will be ended by a worker" in caplog.text
+        line.full = False
+        assert (await play.runs.state(run_id)).status is Status.STOPPING

@@ -1,0 +1,171 @@
+import anyio
+import anyio.lowlevel
+import pytest
+
+from holdfast.core.events import (
+    RunCancelled,
+    RunCompleted,
+    RunStarted,
+    StopRequested,
+    TextStreamed,
+    ToolStarted,
+)
+from holdfast.core.lifecycle import Status
+from holdfast.engine.coalesce import FULL
+from holdfast.engine.scribe import STORE_LIMIT, Scribe
+from holdfast.errors import IllegalEvent, StoreUnavailable
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import CALLED, STARTED, held
+from holdfast.testing.faults import FaultyStore
+
+
+def text(text):
+    return TextStreamed(turn=1, attempt=1, text=text)
+
+
+async def streaming():
+    """A scribe in the middle of a model call, and the line to its store."""
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    scribe = await Scribe.open(line, await held(line))
+    await scribe.record(STARTED, CALLED)
+    return scribe, line
+
+
+async def texts(line):
+    return [r.event.text for r in await line.read("run_1") if isinstance(r.event, TextStreamed)]
+
+
+async def test_the_state_is_what_the_journal_adds_up_to():
+    scribe, line = await streaming()
+    assert (scribe.state.status, scribe.state.seq) == (Status.RUNNING, 3)
+
+
+async def test_an_event_that_cannot_happen_is_refused_before_it_is_written():
+    scribe, line = await streaming()
+    with pytest.raises(IllegalEvent):
+        await scribe.record(ToolStarted(call_id="none"))
+    assert len(await line.read("run_1")) == 3
+
+
+async def test_an_idle_store_shows_each_word_at_once():
+    scribe, line = await streaming()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        for word in ("one ", "two ", "three"):
+            await scribe.say(text, word)
+            await anyio.sleep(0.1)
+        tasks.cancel_scope.cancel()
+    assert await texts(line) == ["one ", "two ", "three"]
+
+
+async def test_words_gather_while_a_commit_is_in_flight():
+    scribe, line = await streaming()
+    line.delay = 10.0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        for word in ("one ", "two ", "three ", "four"):
+            await scribe.say(text, word)
+            await anyio.sleep(1)
+        await anyio.sleep(30)
+        tasks.cancel_scope.cancel()
+    line.delay = 0.0
+    assert await texts(line) == ["one ", "two three four"]
+
+
+async def test_gathered_words_are_written_before_anything_else():
+    scribe, line = await streaming()
+    await scribe.say(text, "unwritten")
+    await scribe.record(StopRequested())
+    assert [type(r.event) for r in await line.read("run_1", after=3)] == [
+        TextStreamed,
+        StopRequested,
+    ]
+
+
+async def test_gathered_words_are_kept_when_the_end_is_held_back():
+    scribe, line = await streaming()
+    await line.wish("run_1", StopRequested())
+    await scribe.say(text, "unwritten")
+    await scribe.record(RunCompleted())
+    assert scribe.state.stopping
+    assert await texts(line) == ["unwritten"]
+    await scribe.record(RunCancelled())
+    assert scribe.state.status is Status.CANCELLED
+
+
+async def test_a_final_event_that_meets_a_wish_is_not_written_and_the_wish_is_known():
+    scribe, line = await streaming()
+    await line.wish("run_1", StopRequested(by="ada"))
+    await scribe.record(RunCompleted())
+    assert (scribe.state.status, scribe.state.stop.by) == (Status.STOPPING, "ada")
+    assert len(await line.read("run_1")) == 4
+
+
+async def test_a_commit_that_has_begun_is_finished_though_its_caller_is_cancelled():
+    scribe, line = await streaming()
+    line.delay = 5.0
+    with anyio.move_on_after(1) as scope:
+        await scribe.record(text("late"))
+        await anyio.lowlevel.checkpoint()
+    assert scope.cancelled_caught and anyio.current_time() == 5
+    line.delay = 0.0
+    assert await texts(line) == ["late"] and scribe.state.seq == 4
+
+
+async def test_a_store_that_never_answers_is_given_up_on():
+    scribe, line = await streaming()
+    line.cut = True
+    with pytest.raises(StoreUnavailable):
+        await scribe.record(text("lost"))
+    assert anyio.current_time() == STORE_LIMIT
+
+
+async def test_whoever_speaks_too_fast_has_to_wait_for_the_store():
+    scribe, line = await streaming()
+    line.delay = 10.0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        await scribe.say(text, "first")
+        await anyio.sleep(1)
+        await scribe.say(text, "x" * FULL)
+        assert anyio.current_time() == 20
+        tasks.cancel_scope.cancel()
+
+
+async def test_two_who_record_at_once_leave_one_order():
+    scribe, line = await streaming()
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(scribe.record, text(str(number)))
+    assert scribe.state.seq == 23 and len(await texts(line)) == 20
+
+
+async def test_catching_up_learns_what_others_wrote_and_rings():
+    scribe, line = await streaming()
+    news = scribe.news
+    await scribe.catch_up()
+    assert not news.is_set()
+    await line.wish("run_1", StopRequested())
+    await scribe.catch_up()
+    assert news.is_set() and scribe.state.stopping
+
+
+async def test_an_ended_run_is_not_given_back():
+    scribe, line = await streaming()
+    await scribe.give_back("drained", worker="a")
+    assert scribe.state.status is Status.QUEUED
+    await scribe.record(RunStarted(worker="a", epoch=2), StopRequested(), RunCancelled())
+    await scribe.give_back("drained", worker="a")
+    assert scribe.state.status is Status.CANCELLED
+
+
+async def test_an_end_decided_before_a_wish_was_known_is_not_written():
+    """Somebody else caught up for us while the decision waited for its turn to be written."""
+    scribe, line = await streaming()
+    await line.wish("run_1", StopRequested())
+    line.delay = 1.0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.catch_up)
+        await anyio.sleep(0.5)
+        await scribe.record(RunCompleted())
+    assert scribe.state.stopping

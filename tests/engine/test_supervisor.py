@@ -1,0 +1,213 @@
+import logging
+
+import anyio
+import pytest
+
+from holdfast.core.events import (
+    ApprovalRequested,
+    ModelCalled,
+    ModelFailed,
+    Receipt,
+    RunCancelled,
+    RunQueued,
+    StopRequested,
+    TextStreamed,
+    ToolFinished,
+    ToolStarted,
+)
+from holdfast.core.lifecycle import Status
+from holdfast.errors import RunFinished
+from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
+
+ASK = Review(gate="ask")
+
+
+async def for_ever(use):
+    await anyio.sleep_forever()
+
+
+async def stopped(play, run_id):
+    """Stop the run and return where it ended and how long that took."""
+    began = anyio.current_time()
+    await play.runs.stop(run_id, by="ada", reason="enough")
+    state = await play.ended(run_id)
+    return state, anyio.current_time() - began
+
+
+async def test_a_stop_before_the_first_byte_hangs_up_at_once():
+    model = ScriptedModel([Silence()])
+    async with stage(model) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        state, took = await stopped(play, run_id)
+    assert (state.status, took) == (Status.CANCELLED, 0)
+    assert (model.calls, model.open) == (1, 0)
+    assert state.ended.receipt == Receipt(model_calls=1, may_bill=True)
+    assert (state.stop.by, state.stop.reason) == ("ada", "enough")
+
+
+async def test_a_stop_in_mid_stream_keeps_what_was_said_and_is_no_network_error():
+    model = ScriptedModel(["Once upon", Silence()])
+    async with stage(model) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        state, took = await stopped(play, run_id)
+        failed = [e for e in await play.journal(run_id) if isinstance(e, ModelFailed)]
+    assert "".join(state.attempt.text) == "Once upon"
+    assert [failure.reason for failure in failed] == ["interrupt_abort"]
+    assert (model.calls, model.open, took) == (1, 0, 0)
+
+
+async def test_words_that_were_not_written_yet_are_written_before_the_end():
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    async with stage(ScriptedModel(["Once", " upon", Silence()]), store=line) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        line.delay = 2.0
+        await anyio.sleep(1)
+        state, _ = await stopped(play, run_id)
+    assert "".join(state.attempt.text) == "Once upon"
+
+
+async def test_a_stop_in_a_tool_cuts_it_off_and_its_result_is_on_record():
+    pay = ScriptedTool(work=for_ever)
+    async with stage(ScriptedModel([Call("pay")]), pay) as play:
+        run_id = await play.start()
+        started = await play.until(run_id, ToolStarted)
+        state, took = await stopped(play, run_id)
+        result = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+    assert [(e.call_id, e.outcome) for e in result] == [(started.event.call_id, "cancelled")]
+    assert state.ended.receipt.tool_calls == (started.event.call_id,)
+    assert (took, len(pay.effects)) == (0, 1)
+
+
+async def test_a_stop_while_an_approval_is_pending_ends_the_run_though_nobody_holds_it():
+    pay = ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")]), pay) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await anyio.sleep(100)
+        state, took = await stopped(play, run_id)
+    assert (state.status, took, pay.effects) == (Status.CANCELLED, 0, [])
+    assert state.tools[0].result.outcome == "not_started"
+
+
+async def test_a_queued_run_is_ended_by_whoever_stops_it():
+    async with stage(ScriptedModel(), capacity=0) as play:
+        run_id = await play.start()
+        state, took = await stopped(play, run_id)
+        assert await play.tags(run_id) == ["run.accepted", "stop.requested", "run.cancelled"]
+    assert (state.status, took) == (Status.CANCELLED, 0)
+
+
+async def test_a_stop_while_the_store_is_slow_takes_effect_when_the_store_does():
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    model = ScriptedModel(["a", Silence()])
+    async with stage(model, store=line) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        line.delay = 1.5
+        await stopped(play, run_id)
+        line.delay = 0.0
+        *_, stop, _, end = await play.means.store.read(run_id)
+    assert isinstance(stop.event, StopRequested) and isinstance(end.event, RunCancelled)
+    # Hear of it, read it, write the end: a few turns at a store that takes its time.
+    assert end.at - stop.at <= 4 * 1.5 and model.open == 0
+
+
+async def test_a_stop_may_be_repeated_while_the_run_lives_and_not_after():
+    async with stage(ScriptedModel([Silence()])) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(play.runs.stop, run_id)
+        await play.ended(run_id)
+        assert (await play.tags(run_id)).count("stop.requested") == 1
+        with pytest.raises(RunFinished):
+            await play.runs.stop(run_id)
+
+
+async def test_a_failing_run_does_not_harm_its_neighbours(caplog):
+    class Broken:
+        async def stream(self, request):
+            raise KeyError("a bug in an adapter")
+            yield
+
+    good = ScriptedModel(["a", Silence(30), "b"])
+    async with stage({"bad": Broken(), "good": good}) as play:
+        from holdfast.core.events import ModelChoice
+
+        with caplog.at_level(logging.CRITICAL):
+            bad = await play.start(models=(ModelChoice("bad"),))
+            fine = await play.start(models=(ModelChoice("good"),))
+            assert (await play.ended(fine)).output == "ab"
+            state = await play.ended(bad)
+    assert (state.status, state.ended.code) == (Status.FAILED, "rescues")
+
+
+async def test_a_run_that_stumbles_is_tried_again_later_and_may_yet_succeed(caplog):
+    class Stumbling(ScriptedModel):
+        async def stream(self, request):
+            if not self.calls:
+                self.calls += 1
+                raise KeyError("once")
+            async for chunk in super().stream(request):
+                yield chunk
+
+    async with stage(Stumbling(["fine"])) as play:
+        run_id = await play.start()
+        state = await play.ended(run_id)
+        queued = [e for e in await play.journal(run_id) if isinstance(e, RunQueued)]
+    assert state.output == "fine"
+    assert [(e.why, e.detail) for e in queued] == [("tripped", "KeyError: 'once'")]
+    assert "stumbled" in caplog.text
+
+
+async def test_a_run_that_stumbles_over_a_full_store_is_left_to_be_rescued(caplog):
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    async with stage(ScriptedModel(["a", Silence(5), "b"], ["again"]), store=line) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        line.full = True
+        await anyio.sleep(60)
+        line.full = False
+        state = await play.ended(run_id)
+        assert "run.queued" in await play.tags(run_id)
+    assert state.output == "again"
+
+
+async def test_a_wish_that_comes_as_the_run_goes_to_rest_is_not_slept_over():
+    """The answer lands between the question and the letting go."""
+    store = MemoryStore(now=anyio.current_time)
+    line, pay = FaultyStore(store), ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")], ["Paid."]), pay, store=line) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        line.delay = 2.0
+        from dataclasses import replace
+
+        from holdfast.engine.runs import Runs
+
+        await Runs(replace(play.means, store=store)).answer(run_id, "once")
+        assert (await play.ended(run_id)).output == "Paid."
+    assert len(pay.effects) == 1
+
+
+async def test_losing_a_lease_drops_the_run_unwritten():
+    store = MemoryStore(now=anyio.current_time)
+    line, model = FaultyStore(store), ScriptedModel(["a", Silence()])
+    async with stage(model, store=line, ttl=10.0) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        line.cut = True
+        await anyio.sleep(9)
+        assert model.open == 0
+        line.cut = False
+        before = await store.read(run_id)
+        await anyio.sleep(0.5)
+        assert await store.read(run_id) == before

@@ -1,0 +1,143 @@
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.events import ToolFinished
+from holdfast.core.messages import Asked
+from holdfast.core.run import RunState
+from holdfast.engine.means import Means
+from holdfast.engine.use import OUTPUT_LIMIT, review
+from holdfast.errors import ToolError
+from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import ACCEPTED
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
+from holdfast.testing.stage import stage
+
+
+def reviewed(tool, arguments="{}", *, name="pay", have=True):
+    means = Means(MemoryStore(), {}, {"pay": tool} if have else {})
+    state = RunState(accepted=replace(ACCEPTED, tools=(tool.spec,)))
+    return review(Asked(name, arguments, model_id="theirs"), state, means)
+
+
+async def used(work):
+    """What the model is told, and the recorded result."""
+    model = ScriptedModel([Call("pay")], ["ok"])
+    async with stage(model, ScriptedTool(work=work)) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        (result,) = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+        whole = await play.means.store.blob(result.blob.sha256) if result.blob else None
+    return result, whole
+
+
+def returns(output):
+    async def work(use):
+        return output
+
+    return work
+
+
+def test_a_call_gets_an_id_of_ours_and_keeps_the_model_s_beside_it():
+    one, two = reviewed(ScriptedTool()), reviewed(ScriptedTool())
+    assert one.model_id == two.model_id == "theirs"
+    assert one.id != two.id
+
+
+def test_an_unknown_tool_is_a_problem_that_names_the_known_ones():
+    assert reviewed(ScriptedTool(), name="fly").problem == "there is no tool 'fly'; there are: pay"
+
+
+@pytest.mark.parametrize(
+    "arguments", ["{", "[]", "null", "1", '"x"', "{}{}", "[" * 100_000, "\ud83d"]
+)
+def test_arguments_that_are_no_object_are_a_problem_and_are_never_looked_at(arguments):
+    def explode(arguments):
+        raise AssertionError("looked at")
+
+    assert "must be a JSON object" in reviewed(ScriptedTool(review=explode), arguments).problem
+
+
+def test_no_arguments_at_all_are_an_empty_object():
+    assert (reviewed(ScriptedTool(), "").arguments, reviewed(ScriptedTool(), "").problem) == (
+        "{}",
+        "",
+    )
+
+
+def test_what_a_tool_says_against_the_arguments_is_told_in_its_words():
+    def picky(arguments):
+        raise ToolError("euro must be positive")
+
+    assert reviewed(ScriptedTool(review=picky)).problem == "euro must be positive"
+
+
+def test_a_tool_that_stumbles_over_the_arguments_is_a_problem_and_not_a_crash():
+    def broken(arguments):
+        raise KeyError("\ud83d")
+
+    assert "KeyError" in reviewed(ScriptedTool(review=broken)).problem
+
+
+def test_the_gate_is_on_record_with_the_call():
+    call = reviewed(ScriptedTool(review=Review("ask", "money", "pay 5", "pay")))
+    assert (call.gate, call.reason, call.subject, call.key) == ("ask", "money", "pay 5", "pay")
+
+
+def test_a_tool_that_is_not_at_hand_is_asked_about():
+    assert reviewed(ScriptedTool(), have=False).gate == "ask"
+
+
+async def test_ten_megabytes_of_output_are_kept_whole_and_shown_shortened():
+    output = "".join(f"line {n}\n" for n in range(1_000_000))[:10_000_000]
+    result, whole = await used(returns(output))
+    assert whole == output.encode() and result.blob.size == len(whole)
+    assert len(result.output) < OUTPUT_LIMIT + 200
+    assert result.output.startswith("line 0\n") and result.output.endswith(output[-50:])
+    assert "characters left out" in result.output
+
+
+async def test_output_up_to_the_limit_is_shown_as_it_is():
+    result, whole = await used(returns("x" * OUTPUT_LIMIT))
+    assert (result.output, whole) == ("x" * OUTPUT_LIMIT, None)
+
+
+async def test_output_that_cannot_be_stored_is_said_to_be_lost():
+    result, _ = await used(returns("a\ud83d"))
+    assert (result.outcome, "half a character at 1" in result.output) == ("error", True)
+
+
+async def test_output_that_is_no_text_is_shown_as_text():
+    result, _ = await used(returns(None))
+    assert (result.outcome, result.output) == ("ok", "None")
+
+
+async def test_a_tool_s_own_error_is_told_as_it_is():
+    async def work(use):
+        raise ToolError("the account is empty")
+
+    result, _ = await used(work)
+    assert (result.outcome, result.output) == ("error", "the account is empty")
+
+
+async def test_the_effect_id_is_the_call_s_own():
+    seen = []
+
+    async def work(use):
+        seen.append((use.effect_id, use.arguments))
+        return "ok"
+
+    result, _ = await used(work)
+    assert seen == [(result.call_id, "{}")]
+
+
+async def test_a_tool_without_a_limit_may_take_its_time():
+    async def work(use):
+        await anyio.sleep(5000)
+        return "at last"
+
+    async with stage(
+        ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work, timeout=0)
+    ) as play:
+        assert (await play.ended(await play.start())).output == "ok"

@@ -1,0 +1,145 @@
+import anyio
+import anyio.lowlevel
+import pytest
+
+from holdfast.core.events import (
+    ApprovalRequested,
+    ModelCalled,
+    RunQueued,
+    TextStreamed,
+    ToolStarted,
+)
+from holdfast.core.lifecycle import Status
+from holdfast.errors import StoreUnavailable
+from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import Crash, FaultyStore
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
+
+
+async def test_no_more_runs_are_carried_than_there_is_room_for():
+    model = ScriptedModel(*[["a", Silence(10)]] * 5)
+    busy = []
+    async with stage(model, capacity=2) as play:
+        runs = [await play.start() for _ in range(5)]
+        for _ in range(25):
+            await anyio.sleep(1)
+            busy.append(model.open)
+        for run_id in runs:
+            assert (await play.ended(run_id)).status is Status.COMPLETED
+    assert max(busy) == 2
+
+
+async def test_a_waiting_run_leaves_memory_and_comes_back():
+    pay = ScriptedTool(review=Review(gate="ask"))
+    async with stage(ScriptedModel([Call("pay")], ["Paid."]), pay, capacity=1) as play:
+        waiting = await play.start()
+        await play.until(waiting, ApprovalRequested)
+        await anyio.sleep(1)
+        assert await play.means.store.renew([], ttl=1) == {}
+        assert not play.means.store._held
+        await play.runs.answer(waiting, "once")
+        assert (await play.ended(waiting)).output == "Paid."
+
+
+async def test_leaving_lets_runs_end_that_end_in_time():
+    async with stage(ScriptedModel(["a", Silence(20), "b"])) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        play.worker.leave(drain=30)
+        assert (await play.ended(run_id)).output == "ab"
+        assert anyio.current_time() == 20
+
+
+async def test_leaving_lets_go_of_the_rest_and_somebody_else_goes_on():
+    store = MemoryStore(now=anyio.current_time)
+    async with stage(ScriptedModel(["lost", Silence()]), store=store, name="a") as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        play.worker.leave(drain=5)
+        queued = await play.until(run_id, RunQueued)
+        assert (queued.event.why, queued.at) == ("drained", 5)
+        await anyio.sleep(100)
+        late = await play.start()
+        await anyio.sleep(100)
+        assert await play.tags(late) == ["run.accepted"]
+    async with stage(ScriptedModel(["whole"], ["whole"]), store=store, name="b") as play:
+        state = await play.ended(run_id)
+        assert (state.output, state.rescues) == ("whole", 0)
+        assert "model.retracted" in await play.tags(run_id)
+
+
+async def test_leaving_in_the_middle_of_a_tool_leaves_its_outcome_unknown():
+    async def work(use):
+        await anyio.sleep_forever()
+
+    store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(work=work)
+    model = ScriptedModel.by_turn([Call("pay")], ["I see."])
+    async with stage(model, pay, store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, ToolStarted)
+    async with stage(model, pay, store=store) as play:
+        await play.ended(run_id)
+    assert "unknown" in model.requests[-1].messages[-1].output
+    assert len(pay.effects) == 1
+
+
+async def test_a_run_of_a_worker_that_died_is_taken_over():
+    store = MemoryStore(now=anyio.current_time)
+    line = FaultyStore(store)
+    with anyio.CancelScope() as life:
+        line.on_death = life.cancel
+        with pytest.raises(Crash):
+            async with stage(ScriptedModel(["lost", Silence()]), store=line, name="a") as play:
+                run_id = await play.start()
+                await play.until(run_id, TextStreamed)
+                line.die()
+                await anyio.lowlevel.checkpoint()
+    async with stage(ScriptedModel(["whole"]), store=store, name="b") as play:
+        state = await play.ended(run_id)
+        assert (state.output, state.worker) == ("whole", "b")
+        assert 10 <= anyio.current_time() <= 16
+
+
+async def test_trouble_with_the_store_is_waited_out(caplog):
+    class Down(FaultyStore):
+        down = True
+
+        async def _pass(self):
+            if self.down:
+                raise StoreUnavailable("no answer")
+
+    store = MemoryStore(now=anyio.current_time)
+    line = Down(store)
+    async with stage(ScriptedModel(["Hello"]), store=line) as play:
+        await anyio.sleep(60)
+        line.down = False
+        assert (await play.ended(await play.start())).output == "Hello"
+    assert "cannot claim runs: no answer" in caplog.text
+    assert "the store is in trouble: no answer" in caplog.text
+
+
+async def test_a_worker_that_is_cut_off_drops_its_runs_before_another_may_take_them():
+    store = MemoryStore(now=anyio.current_time)
+    line, model = FaultyStore(store), ScriptedModel([Silence()])
+    async with stage(model, store=line, ttl=9.0) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        line.cut = True
+        with anyio.fail_after(9.0):
+            while model.open:
+                await anyio.sleep(0.1)
+        assert await store.orphans() == []
+        line.cut = False
+
+
+async def test_a_run_that_was_taken_away_is_dropped():
+    store, model = MemoryStore(now=anyio.current_time), ScriptedModel([Silence()])
+    async with stage(model, store=store, ttl=9.0) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        store._runs[run_id].until = 0.0
+        assert await store.seize(run_id, "thief", ttl=60.0)
+        await anyio.sleep(4)
+        assert model.open == 0
