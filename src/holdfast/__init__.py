@@ -1,1 +1,172 @@
-"""Durable agent runs that can always be stopped."""
+"""Durable agent runs that can always be stopped.
+
+Putting it to use:
+
+    open_app        an engine in this process, its runs in memory
+    App             what it gives you: `runs`, and `prepare` to make a request of a prompt
+    Runs            start, follow, stop and answer runs
+    Worker          carries runs; an app has one
+    Means           what a worker works with: a store, models, tools
+    MemoryStore     journals in memory, gone with the process
+
+What a run is asked, and what it records:
+
+    RunAccepted     the request: input, models, tools, limits
+    ModelChoice     a model by name, with options and patience
+    Patience        how long a model may be silent
+    Budget          how much a run may use
+    Text, Image     the parts of an input
+    Recorded        an event in its place, as `follow` yields it; the events are in
+                    `holdfast.core.events`
+    replay, RunState
+                    what the events add up to
+    Status          where a run stands
+    phase, Phase    what a run is waiting for
+
+Bringing your own:
+
+    Model, Request, Chunk               a model, what it is asked, what it yields
+    Tool, ToolSpec, ToolUse, Review     a tool, what it may do, one use, and its gate
+
+Everything raised on purpose is a HoldfastError and can be imported from here; `holdfast.errors`
+draws the tree. Each name is loaded when it is first used, so that importing holdfast costs next
+to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.app import App, open_app
+    from holdfast.core.events import ModelChoice, Recorded, RunAccepted
+    from holdfast.core.lifecycle import Status
+    from holdfast.core.messages import Chunk, Image, Request, Text, ToolSpec
+    from holdfast.core.phase import Phase, phase
+    from holdfast.core.run import RunState, replay
+    from holdfast.core.usage import Budget
+    from holdfast.core.watchdog import Patience
+    from holdfast.engine.means import Means
+    from holdfast.engine.runs import Runs
+    from holdfast.engine.worker import Worker
+    from holdfast.errors import (
+        ApprovalAmbiguous,
+        ApprovalSettled,
+        BadReply,
+        ConfigError,
+        Conflict,
+        HoldfastError,
+        IllegalEvent,
+        InvalidRequest,
+        LeaseLost,
+        ModelError,
+        ModelRefused,
+        ModelUnavailable,
+        NotFound,
+        NothingPending,
+        RequestError,
+        RunFinished,
+        RunStopping,
+        StoreError,
+        StoreFull,
+        StoreUnavailable,
+        StreamStalled,
+        ToolError,
+        ToolTimeout,
+        WishPending,
+    )
+    from holdfast.ports import Model, Review, Tool, ToolUse
+    from holdfast.stores.memory import MemoryStore
+
+    __version__: str
+
+__all__ = [
+    "App",
+    "ApprovalAmbiguous",
+    "ApprovalSettled",
+    "BadReply",
+    "Budget",
+    "Chunk",
+    "ConfigError",
+    "Conflict",
+    "HoldfastError",
+    "IllegalEvent",
+    "Image",
+    "InvalidRequest",
+    "LeaseLost",
+    "Means",
+    "MemoryStore",
+    "Model",
+    "ModelChoice",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
+    "NotFound",
+    "NothingPending",
+    "Patience",
+    "Phase",
+    "Recorded",
+    "Request",
+    "RequestError",
+    "Review",
+    "RunAccepted",
+    "RunFinished",
+    "RunState",
+    "RunStopping",
+    "Runs",
+    "Status",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StreamStalled",
+    "Text",
+    "Tool",
+    "ToolError",
+    "ToolSpec",
+    "ToolTimeout",
+    "ToolUse",
+    "WishPending",
+    "Worker",
+    "__version__",
+    "open_app",
+    "phase",
+    "replay",
+]
+
+_HOMES = {
+    "holdfast.app": "App open_app",
+    "holdfast.core.events": "ModelChoice Recorded RunAccepted",
+    "holdfast.core.lifecycle": "Status",
+    "holdfast.core.messages": "Chunk Image Request Text ToolSpec",
+    "holdfast.core.phase": "Phase phase",
+    "holdfast.core.run": "RunState replay",
+    "holdfast.core.usage": "Budget",
+    "holdfast.core.watchdog": "Patience",
+    "holdfast.engine.means": "Means",
+    "holdfast.engine.runs": "Runs",
+    "holdfast.engine.worker": "Worker",
+    "holdfast.errors": (
+        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict HoldfastError "
+        "IllegalEvent InvalidRequest LeaseLost ModelError ModelRefused ModelUnavailable "
+        "NotFound NothingPending RequestError RunFinished RunStopping StoreError "
+        "StoreFull StoreUnavailable StreamStalled ToolError ToolTimeout WishPending"
+    ),
+    "holdfast.ports": "Model Review Tool ToolUse",
+    "holdfast.stores.memory": "MemoryStore",
+}
+
+if not TYPE_CHECKING:  # pragma: no branch
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("holdfast")
+        for home, names in _HOMES.items():
+            if name in names.split():
+                return getattr(import_module(home), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return __all__

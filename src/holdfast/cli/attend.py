@@ -1,0 +1,113 @@
+"""One run, attended from the command line: shown as it goes, asked about, stopped when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from holdfast.app import App
+from holdfast.cli.interrupts import Interrupts
+from holdfast.cli.question import Question
+from holdfast.cli.screen import Viewer
+from holdfast.core.events import ApprovalRequested, RunAccepted, RunCompleted, RunFailed
+from holdfast.core.phase import phase
+from holdfast.core.run import RunState, fold
+from holdfast.engine.tasks import task_group
+from holdfast.errors import Conflict
+
+#: Seconds without news after which somebody wonders what is going on, and between two looks.
+WONDER = 1.5
+TICK = 0.5
+
+
+class Attendant:
+    """`ask` makes the question that is put to a person. `leave` ends the process."""
+
+    def __init__(
+        self,
+        app: App,
+        viewer: Viewer,
+        *,
+        ask: Callable[[ApprovalRequested], Question],
+        leave: Callable[[int], object],
+    ) -> None:
+        self._app, self._runs, self._viewer = app, app.runs, viewer
+        self._ask, self._leave = ask, leave
+        self._run_id = ""
+        self._state = RunState()
+        self._heard = 0.0
+        self._question: Question | None = None
+        self._asking = anyio.CancelScope()
+        self._asked: set[str] = set()
+
+    async def attend(self, accepted: RunAccepted) -> int:
+        """Carry the run to its end. Returns the code to exit with."""
+        self._run_id = await self._runs.accept(accepted)
+        with Interrupts(self._leave) as interrupts:
+            async with task_group() as tasks:
+                tasks.start_soon(self._stop_when_told, interrupts)
+                tasks.start_soon(self._keep_time)
+                await self._watch(tasks)
+                tasks.cancel_scope.cancel()
+        match self._state.ended:
+            case RunCompleted():
+                return 0
+            case RunFailed():
+                return 1
+            case _:
+                return interrupts.code
+
+    async def _watch(self, tasks: TaskGroup) -> None:
+        async with aclosing(self._runs.follow(self._run_id)) as journal:
+            async for recorded in journal:
+                self._state = fold(self._state, recorded)
+                self._heard = anyio.current_time()
+                self._see_to_questions(tasks)
+                self._viewer.show(recorded)
+                if self._question and not self._asking.cancel_called:
+                    self._question.remind()
+
+    async def _stop_when_told(self, interrupts: Interrupts) -> None:
+        await interrupts.came.wait()
+        try:
+            await self._runs.stop(self._run_id, by="terminal", reason=interrupts.name)
+        except Conflict:
+            pass  # it has just ended by itself
+
+    async def _keep_time(self) -> None:
+        """Once nothing has happened for a while, say why."""
+        while True:
+            await anyio.sleep(TICK)
+            if not self._question and anyio.current_time() - self._heard >= WONDER:
+                self._viewer.wait(phase(self._state), now=self._app.clock())
+
+    # --- questions
+
+    def _see_to_questions(self, tasks: TaskGroup) -> None:
+        """Withdraw the question that no longer stands; ask the next one that does."""
+        open = {pending.request.approval_id: pending.request for pending in self._state.pending}
+        if self._question and self._question.request.approval_id not in open:
+            self._asking.cancel()
+        unasked = [request for id, request in open.items() if id not in self._asked]
+        if unasked and not self._question:
+            self._asked.add(unasked[0].approval_id)
+            self._question, self._asking = self._ask(unasked[0]), anyio.CancelScope()
+            tasks.start_soon(self._put, self._question, self._asking, tasks)
+
+    async def _put(self, question: Question, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+        with scope:
+            # It may have been withdrawn in the same breath.
+            await anyio.lowlevel.checkpoint()
+            choice = await question.ask()
+            try:
+                await self._runs.answer(
+                    self._run_id, choice, approval_id=question.request.approval_id, by="terminal"
+                )
+            except Conflict:
+                pass  # settled meanwhile; the journal says how
+        self._question = None
+        self._see_to_questions(tasks)

@@ -1,0 +1,79 @@
+"""An approval, asked at the terminal.
+
+Only a word that says yes is a yes. Enter, the escape key and the end of input are a no, and
+what was typed before the question was shown does not answer it.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from rich.cells import chop_cells
+
+from holdfast.cli.keyboard import Keyboard
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.visible import visible
+from holdfast.core.events import ApprovalRequested, Choice
+
+_CHOICES: tuple[Choice, ...] = get_args(Choice)
+_PROMPT = "  Allow it: once, session, always, or deny? [deny] "
+
+
+class Question:
+    """One request, put to whoever sits at this keyboard."""
+
+    def __init__(self, request: ApprovalRequested, terminal: Terminal, keyboard: Keyboard) -> None:
+        self.request = request
+        self._terminal, self._keyboard = terminal, keyboard
+        self._prompted = False
+
+    async def ask(self) -> Choice:
+        with self._keyboard.attention():
+            self._show()
+            while True:
+                self._prompt()
+                line = await self._keyboard.line()
+                if line is None:
+                    self._terminal.line("")
+                    return "deny"
+                # The terminal has echoed the line break.
+                self._terminal.returned()
+                if choice := choose(line):
+                    return choice
+                self._terminal.line(f"  “{line}” is none of the answers.", "yellow")
+
+    def remind(self) -> None:
+        """Something may have been written since the question was: then say again what is asked."""
+        if self._prompted and self._terminal.fresh_line:
+            self._prompt()
+
+    def _prompt(self) -> None:
+        self._prompted = True
+        self._terminal.fresh()
+        self._terminal.write(_PROMPT, "bold")
+
+    def _show(self) -> None:
+        request, terminal = self.request, self._terminal
+        terminal.gap()
+        terminal.line(f"? {request.tool} needs your approval", "bold yellow")
+        if request.reason:
+            terminal.line(f"  Why: {request.reason}")
+        if request.doubt:
+            terminal.line(
+                f"  Careful: this may repeat {request.doubt}, of which nobody knows whether it"
+                " took effect.",
+                "bold red",
+            )
+        for line in visible(request.subject, exact=True).split("\n"):
+            # Cut here and not by the terminal, so that no line can pass for one of ours.
+            for piece in chop_cells(line, max(terminal.width - 5, 20)) or [""]:
+                terminal.line(f"  │ {piece}")
+
+
+def choose(line: str) -> Choice | None:
+    """The answer in these words, or None if they are no answer."""
+    word = line.strip().lower()
+    if word in ("", "n", "no"):
+        return "deny"
+    fitting = [choice for choice in _CHOICES if choice.startswith(word)]
+    return fitting[0] if len(fitting) == 1 else None

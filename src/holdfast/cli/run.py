@@ -1,0 +1,107 @@
+"""`holdfast run`: one agent run, in this process, kept in memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+
+from holdfast.errors import InvalidRequest
+
+Approval: TypeAlias = Literal["ask", "deny"]
+
+command = App(
+    name="run",
+    usage="Usage: holdfast run [OPTIONS] [PROMPT]",
+    help="Run an agent on a prompt, and show it as it goes.\n\n"
+    "The model is the built-in demo, which needs no network. Ctrl-C stops the run in good order and"
+    " says what was cut off; a second Ctrl-C leaves at once. Output that is not a terminal holds"
+    " what the model says and nothing else; the rest goes to standard error.",
+    help_epilogue="""\
+Examples:
+
+  holdfast run "hello"
+  holdfast run - < question.txt
+  holdfast run "hello" --json | jq .event.type
+
+Exit codes:
+
+  0    completed
+  1    the run failed
+  2    it could not be started as asked
+  130  stopped, as by Ctrl-C
+  141  whoever read its output went away
+  143  terminated
+""",
+)
+
+
+@command.default
+def run(
+    prompt: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="What the agent is asked to do. Read from standard input if it is a hyphen, or if"
+            " there is none and something is piped in.",
+        ),
+    ] = "",
+    /,
+    *,
+    json: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Print each event as one line of JSON, as it was recorded, and nothing else."
+            " Nobody is asked anything, unless --approval ask is given.",
+        ),
+    ] = False,
+    approval: Annotated[
+        Approval | None,
+        Parameter(
+            help="What to do when a tool needs a yes: ask you, or deny it. Unless told, you are"
+            " asked if you are at a terminal.",
+        ),
+    ] = None,
+    pace: Annotated[
+        float, Parameter(help="Seconds that the demo model takes for each word.")
+    ] = 0.03,
+) -> int:
+    """Carry out the command, and return the code to exit with."""
+    from holdfast.cli.desk import Desk
+
+    if not 0 <= pace <= 60:
+        raise InvalidRequest(f"--pace is {pace:g}; it must be between 0 and 60 seconds")
+    text = _read(prompt)
+    desk = Desk(json=json)
+    mode = _approval(approval, json=json, person=desk.person)
+    return desk.run(text, approval=mode, pace=pace)
+
+
+def _read(prompt: str) -> str:
+    """The prompt, from where it is. Raises InvalidRequest if there is none."""
+    piped = sys.stdin is not None and not sys.stdin.isatty()
+    if prompt == "-" or (not prompt and piped):
+        prompt = _standard_input()
+    if not prompt.strip():
+        raise InvalidRequest('the prompt is empty; say what to do, as in: holdfast run "hello"')
+    return prompt
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"standard input is not text in UTF-8: {error}") from error
+
+
+def _approval(wanted: Approval | None, *, json: bool, person: bool) -> Approval:
+    if wanted == "ask" and not person:
+        raise InvalidRequest("--approval ask needs a terminal to ask at, and there is none")
+    if wanted:
+        return wanted
+    return "ask" if person and not json else "deny"

@@ -1,0 +1,218 @@
+"""A run's events, as somebody at a terminal wants to read them.
+
+What the model says goes to `words`, everything else to `notes`. At a terminal the two are one;
+where the output is kept or piped on, it holds the words alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Protocol
+
+import msgspec
+
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.waiting import waiting
+from holdfast.core.events import (
+    ApprovalAnswered,
+    ApprovalExpired,
+    InputAdded,
+    ModelFailed,
+    ModelReplied,
+    ModelRetracted,
+    ReasoningStreamed,
+    Receipt,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunQueued,
+    RunWaiting,
+    StopRequested,
+    TextStreamed,
+    ToolFinished,
+    ToolProgressed,
+    ToolStarted,
+    Unknown,
+)
+from holdfast.core.messages import ToolCall, plain
+from holdfast.core.phase import Phase
+
+_BREAK = "[connection lost; starting again]"
+
+
+class Viewer(Protocol):
+    """Whatever shows a run as it goes."""
+
+    def show(self, recorded: Recorded) -> None: ...
+
+    def wait(self, phase: Phase | None, *, now: float) -> None:
+        """Nothing has happened for a while, and this is why."""
+        ...
+
+
+class JsonLines:
+    """One line of JSON an event, holding the bytes that were recorded."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def show(self, recorded: Recorded) -> None:
+        at = msgspec.json.encode(recorded.at)
+        self._file.write(b'{"seq":%d,"at":%b,"event":%b}\n' % (recorded.seq, at, recorded.body))
+        self._file.flush()
+
+    def wait(self, phase: Phase | None, *, now: float) -> None:
+        pass
+
+
+class Screen:
+    def __init__(self, words: Terminal, notes: Terminal) -> None:
+        self._words, self._notes = words, notes
+        self._calls: dict[str, ToolCall] = {}
+        self._last: type[object] | None = None
+
+    def show(self, recorded: Recorded) -> None:
+        event = recorded.event
+        self._notes.clear()
+        if show := _SHOW.get(type(event)):
+            show(self, event)
+            self._last = type(event)
+
+    def wait(self, phase: Phase | None, *, now: float) -> None:
+        if phase:
+            self._notes.wait(waiting(phase, now=now))
+
+    # --- the model
+
+    def text(self, event: TextStreamed) -> None:
+        self._stream(self._words, event, event.text)
+
+    def reasoning(self, event: ReasoningStreamed) -> None:
+        self._stream(self._notes, event, event.text, "dim italic")
+
+    def retracted(self) -> None:
+        for terminal in {self._words, self._notes}:
+            terminal.gap()
+            terminal.line(_BREAK, "yellow")
+            terminal.gap()
+
+    def failed(self, event: ModelFailed) -> None:
+        if event.reason != "interrupt_abort":
+            self._note(f"! {event.message or event.reason}", "yellow")
+
+    def replied(self, event: ModelReplied) -> None:
+        self._calls |= {call.id: call for call in event.calls}
+        self._words.fresh()
+
+    # --- tools
+
+    def tool_started(self, event: ToolStarted) -> None:
+        call = self._calls[event.call_id]
+        arguments = "" if call.arguments == "{}" else f" {call.arguments}"
+        self._note(self._short(f"→ {call.tool}{arguments}"), "cyan")
+
+    def tool_progressed(self, event: ToolProgressed) -> None:
+        self._stream(self._notes, event, event.text, "dim")
+
+    def tool_finished(self, event: ToolFinished) -> None:
+        name = self._calls[event.call_id].tool
+        if event.outcome == "ok":
+            self._note(self._short(f"✓ {name}: {event.output}"), "green")
+        else:
+            said = f": {event.output}" if event.output else ""
+            self._note(f"✗ {name}, {event.outcome.replace('_', ' ')}{said}", "red")
+
+    # --- people
+
+    def answered(self, event: ApprovalAnswered) -> None:
+        self._note(f"  answered: {event.choice}", "dim")
+
+    def expired(self) -> None:
+        self._note("  nobody answered in time", "yellow")
+
+    def added(self, event: InputAdded) -> None:
+        self._note(f"+ {plain(event.parts)}", "bold")
+
+    def stop(self) -> None:
+        self._note("stopping …", "yellow")
+
+    # --- the run
+
+    def queued(self, event: RunQueued) -> None:
+        detail = f": {event.detail}" if event.detail else ""
+        self._note(f"! the run is queued again, {event.why}{detail}", "yellow")
+
+    def lacking(self, event: RunWaiting) -> None:
+        self._note(f"! the {event.what} {event.name} is not here; waiting for it", "yellow")
+
+    def unknown(self, event: Unknown) -> None:
+        self._note(f"! {event.tag} was written by a newer version", "yellow")
+
+    def completed(self, event: RunCompleted) -> None:
+        self._words.fresh()
+        if event.incomplete == "length":
+            self._note("! the reply was cut short by the model's limit", "yellow")
+        elif event.incomplete == "refusal":
+            self._note("! the model declined to go on", "yellow")
+
+    def run_failed(self, event: RunFailed) -> None:
+        self._note(f"✗ the run failed: {event.message}", "bold red")
+
+    def cancelled(self, event: RunCancelled) -> None:
+        self._note(receipt(event.receipt, self._calls), "yellow")
+
+    # --- on the page
+
+    def _stream(self, terminal: Terminal, event: object, text: str, style: str = "") -> None:
+        if self._last is not type(event):
+            # They may be two streams and yet end up on the same screen.
+            self._words.fresh()
+            self._notes.fresh()
+            terminal.gap()
+        terminal.write(text, style)
+
+    def _note(self, text: str, style: str) -> None:
+        """A line among its like, apart from what was streamed."""
+        self._words.fresh()
+        if self._last in (TextStreamed, ReasoningStreamed, ModelReplied):
+            self._notes.gap()
+        self._notes.line(text, style)
+
+    def _short(self, text: str) -> str:
+        """One line of it."""
+        line = " ".join(text.split())
+        room = max(self._notes.width - 1, 20)
+        return line if len(line) <= room else line[: room - 1] + "…"
+
+
+def receipt(receipt: Receipt, calls: Mapping[str, ToolCall]) -> str:
+    """What a stop cut off, in a sentence."""
+    cut = [f"{calls[id].tool}, which may have had effects" for id in receipt.tool_calls]
+    if receipt.model_calls:
+        may = ", which may still be billed" if receipt.may_bill else ""
+        cut.insert(0, f"a model call{may}")
+    told = f"stopped; cut off: {'; '.join(cut)}" if cut else "stopped; nothing was cut off"
+    return "\n".join((told, *(f"! {problem}" for problem in receipt.problems)))
+
+
+_SHOW: Mapping[type[object], Callable[[Screen, Any], None]] = {
+    TextStreamed: Screen.text,
+    ReasoningStreamed: Screen.reasoning,
+    ModelRetracted: lambda screen, _: screen.retracted(),
+    ModelFailed: Screen.failed,
+    ModelReplied: Screen.replied,
+    ToolStarted: Screen.tool_started,
+    ToolProgressed: Screen.tool_progressed,
+    ToolFinished: Screen.tool_finished,
+    ApprovalAnswered: Screen.answered,
+    ApprovalExpired: lambda screen, _: screen.expired(),
+    InputAdded: Screen.added,
+    StopRequested: lambda screen, _: screen.stop(),
+    RunQueued: Screen.queued,
+    RunWaiting: Screen.lacking,
+    RunCompleted: Screen.completed,
+    RunFailed: Screen.run_failed,
+    RunCancelled: Screen.cancelled,
+    Unknown: Screen.unknown,
+}

@@ -1,0 +1,40 @@
+"""Text from models and tools, made fit for a terminal.
+
+A terminal obeys what it is sent: it can be told to hide text, to show it in another order, or to
+type for its user. Nothing but letters, spaces, tabs and line breaks gets through unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+#: Control characters but for tab and line feed, separators that some terminals take for line
+#: breaks, and everything that changes the direction of writing.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_NOT_PLAIN = re.compile("[^\n\x20-\x7e]")
+
+
+def visible(text: str, *, exact: bool = False) -> str:
+    """The text with harmful characters spelled out: an escape is shown as \\x1b.
+
+    `exact` is for what somebody is asked to agree to. It spells out all that does not show as
+    itself: odd spaces, joiners, invisible and unassigned characters too.
+    """
+    if exact:
+        return _NOT_PLAIN.sub(lambda found: _exact(found[0]), text)
+    return _HARMFUL.sub(lambda found: _spell(found[0]), text.replace("\r\n", "\n"))
+
+
+def _exact(character: str) -> str:
+    category = unicodedata.category(character)
+    return _spell(character) if category[0] in "CZ" else character
+
+
+def _spell(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

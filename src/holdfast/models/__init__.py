@@ -1,0 +1,1 @@
+"""Model endpoints, one file a wire; and a demo that needs none."""

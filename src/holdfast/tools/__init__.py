@@ -1,0 +1,1 @@
+"""Things a model may use."""

@@ -1,0 +1,225 @@
+import signal
+
+import anyio
+import pytest
+
+from holdfast.app import open_app
+from holdfast.cli.attend import Attendant
+from holdfast.core.events import (
+    ApprovalRequested,
+    RunCompleted,
+    StopRequested,
+    TextStreamed,
+    ToolFinished,
+    ToolStarted,
+)
+from holdfast.errors import ModelRefused
+from holdfast.ports import Review
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+
+
+class Watcher:
+    """A viewer that remembers what it was shown, and does something at a given event."""
+
+    def __init__(self, at=(), do=lambda: None):
+        self._at, self._do = at, do
+        self.events = []
+        self.waits = []
+
+    def show(self, recorded):
+        self.events.append(recorded.event)
+        if isinstance(recorded.event, self._at):
+            self._do()
+
+    def wait(self, phase, *, now):
+        self.waits.append((phase.waiting_for, now - phase.since))
+
+
+class Answering:
+    """A question that is answered after a while, or never."""
+
+    def __init__(self, request, log, choice, after):
+        self.request, self._log, self._choice, self._after = request, log, choice, after
+        self._log.append("asked")
+
+    async def ask(self):
+        try:
+            await anyio.sleep(self._after)
+        except BaseException:
+            self._log.append("withdrawn")
+            raise
+        return self._choice
+
+    def remind(self):
+        self._log.append("reminded")
+
+
+async def attend(app, viewer, *, log=None, choice="once", after=0.0, leave=print, approval="ask"):
+    log = [] if log is None else log
+    attendant = Attendant(
+        app,
+        viewer,
+        ask=lambda request: Answering(request, log, choice, after),
+        leave=leave,
+    )
+    return await attendant.attend(app.prepare("hello", approval=approval))
+
+
+def asking(name="pay", **options):
+    return ScriptedTool(name, review=Review(gate="ask"), **options)
+
+
+def opened(*calls, tools=()):
+    return open_app(models={"mine": ScriptedModel(*calls)}, tools=tools, clock=anyio.current_time)
+
+
+def outcomes(viewer):
+    return [event.outcome for event in viewer.events if isinstance(event, ToolFinished)]
+
+
+async def test_a_run_that_completes_exits_with_0():
+    viewer = Watcher()
+    async with opened(["Hi"]) as app:
+        assert await attend(app, viewer) == 0
+    assert "Hi" in [event.text for event in viewer.events if isinstance(event, TextStreamed)]
+
+
+async def test_a_run_that_fails_exits_with_1():
+    async with opened([ModelRefused("no")]) as app:
+        assert await attend(app, Watcher()) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_stops_the_run(number, code):
+    viewer = Watcher(TextStreamed, lambda: signal.raise_signal(number))
+    async with opened(["Once", Silence()]) as app:
+        assert await attend(app, viewer) == code
+    assert StopRequested in map(type, viewer.events)
+
+
+async def test_a_signal_at_the_very_end_changes_nothing():
+    viewer = Watcher(RunCompleted, lambda: signal.raise_signal(signal.SIGINT))
+    async with opened(["Hi"]) as app:
+        assert await attend(app, viewer) == 0
+
+
+async def test_a_signal_that_comes_too_late_to_stop_anything_is_let_be():
+    """The run ends between the signal and the stop."""
+    async with opened(["Hi"]) as app:
+        attendant = Attendant(app, Watcher(), ask=None, leave=print)
+        await attendant.attend(app.prepare("hello"))
+
+        class Late:
+            came, name = anyio.Event(), "Ctrl-C"
+
+        Late.came.set()
+        await attendant._stop_when_told(Late)
+
+
+async def test_a_yes_lets_the_tool_run():
+    pay, viewer = asking(), Watcher()
+    async with opened([Call("pay")], ["Paid"], tools=[pay]) as app:
+        assert await attend(app, viewer) == 0
+    assert outcomes(viewer) == ["ok"]
+
+
+async def test_a_no_does_not():
+    pay, viewer = asking(), Watcher()
+    async with opened([Call("pay")], ["Not paid"], tools=[pay]) as app:
+        assert await attend(app, viewer, choice="deny") == 0
+    assert pay.effects == []
+
+
+async def test_two_questions_are_asked_one_after_the_other():
+    pay, log = asking(), []
+    async with opened([Call("pay"), Call("pay")], ["Paid"], tools=[pay]) as app:
+        assert await attend(app, Watcher(), log=log, after=5) == 0
+    assert [entry for entry in log if entry != "reminded"] == ["asked", "asked"]
+    assert len(pay.effects) == 2
+
+
+async def test_a_stop_withdraws_the_question():
+    log, viewer = [], Watcher()
+    async with (
+        opened([Call("pay")], tools=[asking()]) as app,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(stop_later)
+        assert await attend(app, viewer, log=log, after=1000) == 130
+    assert log == ["asked", "reminded", "withdrawn"]
+
+
+async def stop_later():
+    await anyio.sleep(60)
+    signal.raise_signal(signal.SIGINT)
+
+
+async def test_a_stop_in_the_same_breath_as_the_question_keeps_it_from_being_put():
+    log, viewer = [], Watcher()
+    async with opened([Call("pay")], tools=[asking()]) as app:
+        runs = app.runs
+        follow = runs.follow
+
+        async def in_one_breath(run_id):
+            async for recorded in follow(run_id):
+                if isinstance(recorded.event, ApprovalRequested):
+                    await runs.stop(run_id)
+                yield recorded
+
+        runs.follow = in_one_breath
+        assert await attend(app, viewer, log=log, after=1000) == 130
+    assert "withdrawn" not in log
+
+
+async def test_an_answer_from_elsewhere_withdraws_the_question():
+    log, viewer = [], Watcher()
+    async with (
+        opened([Call("pay")], ["Paid"], tools=[asking()]) as app,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(answer_elsewhere, app)
+        assert await attend(app, viewer, log=log, after=1000) == 0
+    assert log[-1] == "withdrawn"
+    assert outcomes(viewer) == ["ok"]
+
+
+async def answer_elsewhere(app):
+    await anyio.sleep(60)
+    (run_id,) = app.means.store._runs
+    await app.runs.answer(run_id, "once")
+
+
+async def test_an_answer_that_comes_too_late_is_let_be():
+    log, viewer = [], Watcher()
+    async with opened([Call("pay")], ["Paid"], tools=[asking()]) as app:
+        answer = app.runs.answer
+
+        async def somebody_was_quicker(run_id, choice, **options):
+            await answer(run_id, "deny")
+            return await answer(run_id, choice, **options)
+
+        app.runs.answer = somebody_was_quicker
+        assert await attend(app, viewer, log=log) == 0
+    assert outcomes(viewer) == ["denied"]
+
+
+async def test_what_happens_beside_a_question_is_followed_by_a_reminder():
+    async def work(use):
+        await anyio.sleep(10)
+        return "looked"
+
+    look = ScriptedTool("look", work=work, parallel=True)
+    log, viewer = [], Watcher(ToolFinished, lambda: log.append("shown"))
+    calls = [Call("look"), Call("pay")]
+    async with opened(calls, ["Done"], tools=[look, asking(parallel=True)]) as app:
+        assert await attend(app, viewer, log=log, after=60) == 0
+    assert log[log.index("shown") + 1] == "reminded"
+    assert ToolStarted in map(type, viewer.events)
+
+
+async def test_a_long_silence_is_explained_and_a_question_is_not_talked_over():
+    viewer = Watcher()
+    script = ([Silence(3.9), "Well", Call("pay")], ["Paid"])
+    async with opened(*script, tools=[asking()]) as app:
+        await attend(app, viewer, after=60)
+    assert viewer.waits == [("first_event", seconds) for seconds in (1.5, 2.0, 2.5, 3.0, 3.5)]

@@ -1,0 +1,110 @@
+import io
+import sys
+
+import pytest
+
+import holdfast
+from holdfast.cli import main
+from holdfast.errors import StoreUnavailable
+
+
+def exit_code(*tokens):
+    with pytest.raises(SystemExit) as exit:
+        main(tokens)
+    return exit.value.code
+
+
+def test_help_lists_the_commands_and_teaches_with_an_example(capsys):
+    assert exit_code("--help") == 0
+    said = capsys.readouterr().out
+    assert "Run an agent on a prompt" in said
+    assert 'holdfast run "hello"' in said
+
+
+def test_nothing_at_all_is_a_request_for_help(capsys):
+    assert exit_code() == 0
+    assert 'holdfast run "hello"' in capsys.readouterr().out
+
+
+def test_a_command_s_help_has_an_example_and_the_exit_codes(capsys):
+    assert exit_code("run", "--help") == 0
+    said = capsys.readouterr().out
+    assert "holdfast run - < question.txt" in said
+    for line in ("0    completed", "1    the run failed", "130  stopped", "143  terminated"):
+        assert line in said
+
+
+def test_the_version_is_said(capsys):
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sentence"),
+    [
+        (["run", "hi", "--colour"], "Unknown option: --colour"),
+        (["walk"], 'Unknown command "walk"'),
+        (["run", "hello", "you", "there"], "too many words: 'you there'; put a prompt in quotes"),
+        (["run", "hi", "--approval", "maybe"], 'Invalid value "maybe" for --approval'),
+        (["run", "hi", "--\x1b[31m"], "Unknown option: --\\x1b[31m"),
+        (["run", "--", "-", "you"], "too many words: 'you'"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(capsys, tokens, sentence):
+    assert exit_code(*tokens) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"holdfast: {sentence}")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_trouble_of_ours_is_one_sentence_too(capsys, monkeypatch):
+    def trouble(*arguments, **options):
+        raise StoreUnavailable("the store is out")
+
+    monkeypatch.setattr("holdfast.cli.run._read", trouble)
+    assert exit_code("run", "hi") == 1
+    assert capsys.readouterr().err == "holdfast: the store is out\n"
+
+
+def test_ctrl_c_before_there_is_a_run_is_no_traceback(capsys, monkeypatch):
+    class Interrupted(io.StringIO):
+        @property
+        def buffer(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    assert exit_code("run", "-") == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_while_things_are_loaded_is_no_traceback(monkeypatch):
+    def interrupted(tokens):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli._run", interrupted)
+    assert exit_code() == 130
+
+
+def test_a_reader_that_went_away_hears_nothing_more(monkeypatch, tmp_path):
+    def broken(tokens):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("holdfast.cli._run", broken)
+    with (tmp_path / "pipe").open("w+") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert exit_code() == 141
+        pipe.write("last words")
+    assert (tmp_path / "pipe").read_text() == ""
+
+
+def test_streams_that_are_closed_lead_nowhere(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert exit_code("--version") == 0
+    sys.stdout.close()
+
+
+def test_python_m_holdfast_is_holdfast(holdfast):
+    done = holdfast("--version")
+    assert done.stdout.startswith(b"holdfast ")
+    assert done.returncode == 0

@@ -1,0 +1,106 @@
+import io
+
+import pytest
+
+from holdfast.cli.question import Question, choose
+from holdfast.cli.terminal import Terminal
+from holdfast.core.events import ApprovalRequested
+
+
+class Typed:
+    """A keyboard at which these lines are typed."""
+
+    def __init__(self, *lines):
+        self._lines = list(lines)
+        self.attentive = False
+
+    def attention(self):
+        return self
+
+    def __enter__(self):
+        self.attentive = True
+
+    def __exit__(self, *error):
+        self.attentive = False
+
+    async def line(self):
+        assert self.attentive
+        return self._lines.pop(0)
+
+
+def question(*lines, **request):
+    paper = io.StringIO()
+    request = ApprovalRequested(approval_id="apr_1", call_id="call_1", tool="pay", **request)
+    return Question(request, Terminal(paper), Typed(*lines)), paper
+
+
+@pytest.mark.parametrize(
+    ("line", "choice"),
+    [
+        ("once", "once"),
+        ("o", "once"),
+        ("ONCE ", "once"),
+        ("sess", "session"),
+        ("a", "always"),
+        ("d", "deny"),
+        ("", "deny"),
+        ("n", "deny"),
+        ("no", "deny"),
+        ("y", None),
+        ("yes", None),
+        ("once more", None),
+        ("ok", None),
+    ],
+)
+def test_only_a_word_that_says_yes_is_a_yes(line, choice):
+    assert choose(line) == choice
+
+
+async def test_the_question_shows_what_why_and_whose_doubt():
+    asked, paper = question(
+        "once", subject="transfer 5\nto\u202e ada\x1b", reason="it is money", doubt="call_0"
+    )
+    assert await asked.ask() == "once"
+    assert paper.getvalue() == (
+        "? pay needs your approval\n"
+        "  Why: it is money\n"
+        "  Careful: this may repeat call_0, of which nobody knows whether it took effect.\n"
+        "  │ transfer 5\n"
+        "  │ to\\u202e ada\\x1b\n"
+        "  Allow it: once, session, always, or deny? [deny] "
+    )
+
+
+async def test_a_long_subject_is_shown_whole_and_marked_on_every_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    asked, paper = question(None, subject="x" * 100)
+    assert await asked.ask() == "deny"
+    lines = [line for line in paper.getvalue().splitlines() if "x" in line]
+    assert [line.count("x") for line in lines] == [35, 35, 30]
+    assert all(line.startswith("  │ ") for line in lines)
+
+
+async def test_an_empty_subject_is_shown_as_that():
+    asked, paper = question("once", subject="")
+    await asked.ask()
+    assert "  │ \n" in paper.getvalue()
+
+
+async def test_no_answer_is_asked_for_again():
+    asked, paper = question("yes", "", subject="x")
+    assert await asked.ask() == "deny"
+    assert "“yes” is none of the answers" in paper.getvalue()
+    assert paper.getvalue().count("[deny]") == 2
+
+
+async def test_it_reminds_only_when_something_came_between():
+    asked, paper = question("once", subject="x")
+    asked.remind()
+    assert paper.getvalue() == ""
+    await asked.ask()
+    asked._terminal.write(" …")
+    asked.remind()
+    assert paper.getvalue().count("[deny]") == 1
+    asked._terminal.line("something else")
+    asked.remind()
+    assert paper.getvalue().count("[deny]") == 2

@@ -1,0 +1,234 @@
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from holdfast.cli import main
+
+PROMPT = "or deny? [deny]"
+
+
+def test_a_run_is_streamed_approved_and_completed(at_terminal):
+    terminal = at_terminal("run", "buy milk", "--pace", "0.001")
+    terminal.expect("You said: “buy milk”").expect("keep_note needs your approval").expect(PROMPT)
+    assert "│ buy milk" in terminal.seen
+    terminal.type("once\n")
+    assert terminal.end() == 0
+    assert "✓ keep_note: kept; there is 1 note now" in terminal.seen
+    assert terminal.mode_now == terminal.mode
+
+
+def test_words_come_one_by_one_and_thoughts_are_dim(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0.05").expect("A new")
+    assert "conversation" not in terminal.seen
+    terminal.expect("conversation.")
+    assert "\x1b[2;3mconversation. \x1b[0m" in terminal.raw
+
+
+@pytest.mark.parametrize("answer", ["\n", "\x04", "\x1b", "d\n", "no\n"])
+def test_enter_end_of_input_escape_and_no_are_a_no(at_terminal, answer):
+    terminal = at_terminal("run", "hello", "--pace", "0").expect(PROMPT).type(answer)
+    assert terminal.end() == 0
+    assert "✗ keep_note, denied" in terminal.seen
+
+
+def test_an_answer_that_is_none_is_asked_for_again(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0").expect(PROMPT).type("yes\n")
+    terminal.expect("“yes” is none of the answers").type("s\n")
+    assert terminal.end() == 0
+    assert "✓ keep_note" in terminal.seen
+
+
+def test_what_was_typed_before_the_question_does_not_answer_it(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0.003").expect("A new").type("always\n")
+    terminal.expect(PROMPT).type("\n")
+    assert terminal.end() == 0
+    assert "✗ keep_note, denied" in terminal.seen
+
+
+def test_ctrl_c_while_it_speaks_stops_and_says_what_was_cut_off(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0.05").expect("A new").type("\x03")
+    assert terminal.end() == 130
+    assert "stopped; cut off: a model call, which may still be billed" in terminal.seen
+    assert "Traceback" not in terminal.seen
+
+
+def test_ctrl_c_at_the_question_stops_and_nothing_starts(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0").expect(PROMPT).type("\x03")
+    assert terminal.end() == 130
+    assert "✗ keep_note, not started" in terminal.seen
+    assert "stopped; nothing was cut off" in terminal.seen
+    assert terminal.seen.count(PROMPT) == 1
+    assert terminal.mode_now == terminal.mode
+
+
+def test_sigterm_stops_as_ctrl_c_does(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0.05").expect("A new").send(signal.SIGTERM)
+    assert terminal.end() == 143
+    assert "stopped; cut off: a model call" in terminal.seen
+
+
+def test_a_second_ctrl_c_leaves_at_once_even_when_everything_is_stuck():
+    """Nobody reads the output, and it is too long for the pipe."""
+    stuck = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "-", "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with stuck:
+        stuck.stdin.write(b"x" * 500_000)
+        stuck.stdin.close()
+        stuck.stdout.read(1)
+        signals = 0
+        while stuck.poll() is None:
+            stuck.send_signal(signal.SIGINT)
+            signals += 1
+            with suppress(subprocess.TimeoutExpired):
+                stuck.wait(0.05)
+    assert stuck.returncode == 130
+    assert signals >= 2
+
+
+def test_a_long_wait_says_what_for_and_goes_away(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "2.2")
+    terminal.expect("waiting for the next word of demo · 2 of 120 s, then try again")
+    terminal.expect("A ").expect("\x1b[2K")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+
+
+def test_json_lines_are_the_events_as_recorded(holdfast):
+    done = holdfast("run", "hello", "--json", "--pace", "0")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert all(isinstance(line["at"], float) for line in lines)
+    assert lines[0]["event"]["type"] == "run.accepted"
+    assert lines[0]["event"]["approval"] == "deny"
+    assert lines[-1]["event"]["type"] == "run.completed"
+    assert done.stderr == b""
+
+
+def test_json_at_a_terminal_asks_nothing(at_terminal):
+    terminal = at_terminal("run", "hello", "--json", "--pace", "0")
+    assert terminal.end() == 0
+    assert PROMPT not in terminal.seen
+    assert all(json.loads(line) for line in terminal.seen.splitlines())
+
+
+def test_json_asks_beside_the_output_when_told_to(at_terminal, tmp_path):
+    with (tmp_path / "events").open("w+") as events:
+        arguments = ("run", "hello", "--json", "--approval", "ask", "--pace", "0")
+        terminal = at_terminal(*arguments, stdout=events)
+        assert terminal.expect(PROMPT).type("once\n").end() == 0
+        events.seek(0)
+        types = [json.loads(line)["event"]["type"] for line in events]
+    assert types.count("approval.answered") == 1
+    assert types[-1] == "run.completed"
+
+
+def test_output_that_is_no_terminal_holds_the_words_and_no_escapes(holdfast):
+    done = holdfast("run", "hello", "--pace", "0")
+    assert done.returncode == 0
+    assert done.stdout.startswith("You said: “hello”".encode())
+    assert b"keep_note says" not in done.stdout
+    assert b"There is nobody here to ask" in done.stdout
+    assert "✗ keep_note, refused".encode() in done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_only_the_words_are_piped_on_while_the_question_is_at_the_terminal(at_terminal, tmp_path):
+    with (tmp_path / "words").open("w+") as words:
+        terminal = at_terminal("run", "hello", "--pace", "0", stdout=words)
+        assert terminal.expect(PROMPT).type("once\n").end() == 0
+        words.seek(0)
+        text = words.read()
+    assert "keep_note says: kept" in text
+    assert "→" not in text
+
+
+def test_no_color_means_no_colour(at_terminal):
+    terminal = at_terminal("run", "hello", "--pace", "0", "--approval", "deny", env=["NO_COLOR=1"])
+    assert terminal.end() == 0
+    colours = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
+    assert "✓ look_around" in terminal.seen
+    assert not colours.search(terminal.raw)
+
+
+def test_harmful_characters_are_shown_and_not_obeyed(at_terminal):
+    terminal = at_terminal("run", "a\x1b]0;owned\x07\u202eb", "--pace", "0").expect(PROMPT)
+    assert "│ a\\x1b]0;owned\\x07\\u202eb" in terminal.seen
+    assert "\x1b]0" not in terminal.raw
+    assert "\u202e" not in terminal.raw
+    terminal.type("\n")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",)])
+def test_the_prompt_can_come_from_standard_input(holdfast, arguments):
+    done = holdfast("run", *arguments, "--pace", "0", input=b"from a pipe\n")
+    assert "“from a pipe”".encode() in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "piped", "sentence"),
+    [
+        (["run"], b"", "the prompt is empty; say what to do"),
+        (["run", " "], b"", "the prompt is empty; say what to do"),
+        (["run", "-"], b"\xff", "standard input is not text in UTF-8"),
+        (["run", "hi", "--pace", "nan"], b"", "--pace is nan; it must be between"),
+        (["run", "hi", "--approval", "ask"], b"", "--approval ask needs a terminal to ask at"),
+        (["run", "\udcff"], b"", "the text holds half a character"),
+    ],
+)
+def test_what_cannot_be_started_is_one_sentence(capsys, monkeypatch, arguments, piped, sentence):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    said = capsys.readouterr()
+    assert exit.value.code == 2
+    assert said.err.startswith(f"holdfast: {sentence}")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_no_prompt_at_a_terminal_does_not_wait_for_one(at_terminal):
+    terminal = at_terminal("run")
+    assert terminal.end() == 2
+    assert "the prompt is empty" in terminal.seen
+
+
+def test_standard_input_that_is_closed_is_empty(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    for arguments in (["run"], ["run", "-"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)
+        assert "the prompt is empty" in capsys.readouterr().err
+
+
+def test_output_that_is_closed_is_no_trouble():
+    command = f"exec {sys.executable} -m holdfast run hello --pace 0 <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], check=False, timeout=10).returncode == 0
+
+
+def test_a_reader_that_goes_away_ends_it_quietly():
+    command = (
+        f"{sys.executable} -m holdfast run hello --pace 0.001 | head -1; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        check=False,
+        capture_output=True,
+        timeout=10,
+        stdin=subprocess.DEVNULL,
+    )
+    first, code = done.stdout.decode().splitlines()
+    assert (first, code) == ("You said: “hello”", "141")
+    assert b"Traceback" not in done.stderr
+    assert b"Error" not in done.stderr

@@ -1,0 +1,203 @@
+import io
+import json
+
+import pytest
+
+from holdfast.cli.screen import JsonLines, Screen, receipt
+from holdfast.cli.terminal import Terminal
+from holdfast.core.codec import record
+from holdfast.core.events import (
+    ApprovalAnswered,
+    ApprovalExpired,
+    InputAdded,
+    ModelFailed,
+    ModelHeard,
+    ModelReplied,
+    ModelRetracted,
+    ReasoningStreamed,
+    Receipt,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunQueued,
+    RunWaiting,
+    StopRequested,
+    TextStreamed,
+    ToolFinished,
+    ToolProgressed,
+    ToolStarted,
+    Unknown,
+)
+from holdfast.core.messages import Text, ToolCall
+from holdfast.core.phase import Phase
+
+AT = {"turn": 1, "attempt": 1}
+PAY = ToolCall(id="call_1", tool="pay", arguments='{"sum":5}')
+LOOK = ToolCall(id="call_2", tool="look")
+
+
+def shown(*events):
+    """What these events leave on one page."""
+    page = io.StringIO()
+    terminal = Terminal(page)
+    show_all(Screen(terminal, terminal), events)
+    return page.getvalue()
+
+
+def show_all(screen, events):
+    for seq, event in enumerate(events, 1):
+        screen.show(Recorded(seq, 0.0, event, b""))
+
+
+def text(words):
+    return TextStreamed(**AT, text=words)
+
+
+def called(*calls):
+    return ModelReplied(**AT, calls=calls)
+
+
+def test_a_run_reads_as_thoughts_words_tools_and_words():
+    page = shown(
+        ReasoningStreamed(**AT, text="Let me "),
+        ReasoningStreamed(**AT, text="think."),
+        ModelHeard(**AT),
+        text("I will "),
+        text("pay."),
+        called(PAY, LOOK),
+        ToolStarted(call_id="call_1"),
+        ToolProgressed(call_id="call_1", text="half"),
+        ToolProgressed(call_id="call_1", text=" way"),
+        ToolFinished(call_id="call_1", outcome="ok", output="paid\nin full"),
+        ToolStarted(call_id="call_2"),
+        ToolFinished(call_id="call_2", outcome="timeout"),
+        text("Done."),
+        ModelReplied(**AT),
+        RunCompleted(),
+    )
+    assert page == (
+        "Let me think.\n\n"
+        "I will pay.\n\n"
+        '→ pay {"sum":5}\n\n'
+        "half way\n"
+        "✓ pay: paid in full\n"
+        "→ look\n"
+        "✗ look, timeout\n\n"
+        "Done.\n"
+    )
+
+
+def test_words_and_notes_can_be_kept_apart():
+    words, notes = io.StringIO(), io.StringIO()
+    screen = Screen(Terminal(words), Terminal(notes))
+    show_all(
+        screen,
+        [
+            ReasoningStreamed(**AT, text="Hm."),
+            text("Paying."),
+            called(PAY),
+            ToolStarted(call_id="call_1"),
+            text("Paid."),
+            RunCompleted(),
+        ],
+    )
+    assert words.getvalue() == "Paying.\n\nPaid.\n"
+    assert notes.getvalue() == 'Hm.\n\n→ pay {"sum":5}\n'
+
+
+def test_words_and_notes_on_one_screen_by_two_ways_do_not_share_a_line():
+    page = io.StringIO()
+    screen = Screen(Terminal(page), Terminal(page))
+    show_all(screen, [ReasoningStreamed(**AT, text="Hm."), text("Yes."), StopRequested()])
+    assert page.getvalue() == "Hm.\nYes.\n\nstopping …\n"
+
+
+def test_an_abandoned_attempt_ends_in_a_visible_break():
+    stalled = ModelFailed(**AT, reason="idle_kill", message="no further event for 120 s")
+    page = shown(text("Once up"), stalled, ModelRetracted(**AT, after=1), text("Once upon a time"))
+    assert page == (
+        "Once up\n\n"
+        "! no further event for 120 s\n\n"
+        "[connection lost; starting again]\n\n"
+        "Once upon a time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (ModelFailed(**AT, reason="overloaded"), "! overloaded\n"),
+        (ModelFailed(**AT, reason="interrupt_abort", message="cut off"), ""),
+        (ApprovalAnswered(approval_id="apr_1", choice="once"), "  answered: once\n"),
+        (ApprovalExpired(approval_id="apr_1"), "  nobody answered in time\n"),
+        (InputAdded(parts=(Text("be quick"),)), "+ be quick\n"),
+        (StopRequested(), "stopping …\n"),
+        (RunQueued(why="rescued"), "! the run is queued again, rescued\n"),
+        (RunQueued(why="tripped", detail="oops"), "! the run is queued again, tripped: oops\n"),
+        (RunWaiting(what="tool", name="pay"), "! the tool pay is not here; waiting for it\n"),
+        (Unknown("run.danced"), "! run.danced was written by a newer version\n"),
+        (RunCompleted(incomplete="length"), "! the reply was cut short by the model's limit\n"),
+        (RunCompleted(incomplete="refusal"), "! the model declined to go on\n"),
+        (RunFailed(code="model", message="gave up"), "✗ the run failed: gave up\n"),
+        (RunCancelled(), "stopped; nothing was cut off\n"),
+    ],
+)
+def test_each_event_has_its_line(event, line):
+    assert shown(event) == line
+
+
+def test_a_receipt_names_what_was_cut_off():
+    cut = Receipt(model_calls=1, tool_calls=("call_1",), may_bill=True, problems=("odd",))
+    assert receipt(cut, {"call_1": PAY}) == (
+        "stopped; cut off: a model call, which may still be billed;"
+        " pay, which may have had effects\n! odd"
+    )
+    assert receipt(Receipt(model_calls=1), {}) == "stopped; cut off: a model call"
+
+
+def test_what_a_tool_was_given_and_gave_back_is_shortened_to_a_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    long = ToolCall(id="call_3", tool="write", arguments='{"text":"' + "x" * 100 + '"}')
+    page = shown(
+        called(long),
+        ToolStarted(call_id="call_3"),
+        ToolFinished(call_id="call_3", outcome="ok", output="y\n" * 100),
+    )
+    assert [len(line) for line in page.splitlines()] == [29, 29]
+    assert page.count("…") == 2
+
+
+def test_a_failure_is_told_in_full():
+    why = "because " * 50
+    page = shown(called(PAY), ToolFinished(call_id="call_1", outcome="not_started", output=why))
+    assert page == f"✗ pay, not started: {why}\n"
+
+
+def test_waiting_is_shown_on_a_screen_until_something_happens(monkeypatch):
+    class Tty(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    page = Tty()
+    terminal = Terminal(page)
+    screen = Screen(terminal, terminal)
+    screen.wait(Phase("worker", 0.0), now=3.0)
+    screen.wait(None, now=3.0)
+    assert "waiting for a worker · 3 s" in page.getvalue()
+    show_all(screen, [ModelHeard(**AT)])
+    assert page.getvalue().endswith("\x1b[2K")
+
+
+def test_json_lines_hold_the_bytes_that_were_recorded():
+    page = io.BytesIO()
+    lines = JsonLines(page)
+    recorded = record(7, 1.5, TextStreamed(**AT, text="é\n"))
+    lines.show(recorded)
+    lines.show(Recorded(8, 2.0, Unknown("x"), b'{"type":"x",  "odd": 1}'))
+    lines.wait(Phase("worker", 0.0), now=3.0)
+    first, second = page.getvalue().splitlines()
+    assert recorded.body in first
+    assert json.loads(first) == {"seq": 7, "at": 1.5, "event": json.loads(recorded.body)}
+    assert second == b'{"seq":8,"at":2.0,"event":{"type":"x",  "odd": 1}}'
