@@ -10,6 +10,7 @@ from holdfast.core.events import (
     ToolStarted,
 )
 from holdfast.core.lifecycle import Status
+from holdfast.engine.rescue import rescue
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -143,3 +144,26 @@ async def test_a_run_that_was_taken_away_is_dropped():
         assert await store.seize(run_id, "thief", ttl=60.0)
         await anyio.sleep(4)
         assert model.open == 0
+
+
+async def test_a_worker_leaves_in_time_though_its_store_never_answers():
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    async with stage(ScriptedModel(), store=line, ttl=10.0) as play:
+        await anyio.sleep(1)
+        line.cut = True
+        # It asks for something to do, and hears nothing.
+        await anyio.sleep(60)
+        assert play.worker.name == "worker"
+    assert anyio.current_time() <= 61 + 10
+
+
+async def test_a_process_that_was_frozen_does_not_take_its_own_runs_for_orphans():
+    """All its timers are late at once, and it may come to rescuing before it renews."""
+    store, model = MemoryStore(now=anyio.current_time), ScriptedModel(["a", Silence(30), "b"])
+    async with stage(model, store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        store._runs[run_id].until = anyio.current_time() - 8 * 3600
+        assert await rescue(store, "worker", ttl=10.0, live=[run_id]) == []
+        state = await play.ended(run_id)
+    assert (state.output, state.rescues, model.calls) == ("ab", 0, 1)

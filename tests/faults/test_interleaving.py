@@ -117,3 +117,32 @@ async def test_a_run_with_an_event_of_a_newer_version_is_shown_and_not_driven():
             b'{"type":"run.danced","with":"ada"}'
         ]
     assert model.calls == 0
+
+
+async def test_a_stop_that_nobody_hints_at_is_seen_at_the_next_write():
+    class Deaf(Slipping):
+        async def changes(self):
+            await anyio.sleep_forever()
+            yield ""
+
+    async def work(use):
+        await anyio.sleep(1)
+        return "ok"
+
+    store, look = Deaf("ToolFinished", StopRequested()), ScriptedTool("look", work=work)
+    async with stage(ScriptedModel([Call("look")]), look, store=store) as play:
+        run_id = await play.start()
+        started = await play.until(run_id, ToolStarted)
+        state = await play.ended(run_id)
+        assert anyio.current_time() == started.at + 1
+    assert (state.status, state.tools[0].result.outcome) == (Status.CANCELLED, "ok")
+
+
+async def test_a_stop_of_a_run_of_a_newer_version_is_recorded_and_left_to_a_newer_worker():
+    store = MemoryStore(now=anyio.current_time)
+    async with stage(ScriptedModel(), store=store) as play:
+        play.worker.leave()
+        run_id = await play.start()
+        store._runs[run_id].log.append(recall(2, 0.0, b'{"type":"run.danced"}'))
+        await play.runs.stop(run_id)
+        assert (await play.runs.state(run_id)).status is Status.STOPPING

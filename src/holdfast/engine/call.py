@@ -68,7 +68,7 @@ async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
             options=choice.options,
         )
         done = await listen(means.models[step.model].stream(request), choice.patience, ear.hear)
-        reply = ear.reply(done, means, seconds=anyio.current_time() - began)
+        reply = ear.reply(done, means, seconds=round(anyio.current_time() - began, 6))
     except ModelError as error:
         failed = ModelFailed(
             turn=step.turn,
@@ -77,8 +77,8 @@ async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
             message=storable(str(error)),
             status=error.status,
             retry_after=error.retry_after,
-            waited=error.waited,
-            seconds=anyio.current_time() - began,
+            waited=round(error.waited, 6),
+            seconds=round(anyio.current_time() - began, 6),
         )
         await scribe.record(failed)
     else:

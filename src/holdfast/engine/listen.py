@@ -12,7 +12,7 @@ from math import inf
 
 import anyio
 
-from holdfast.core.messages import Calling, Chunk, Done, Heard, Said, Thought
+from holdfast.core.messages import Chunk, Done, Heard, Said, Thought
 from holdfast.core.watchdog import Patience, Watchdog
 from holdfast.errors import BadReply, ModelError
 
@@ -47,14 +47,11 @@ async def listen(
 
 async def _pass_on(chunk: Chunk, dog: Watchdog, hear: Callable[[Chunk], Awaitable[None]]) -> None:
     came = anyio.current_time()
-    match chunk:
-        case Heard():
-            dog.acknowledge(now=came)
-        case Said(text) | Thought(text) if not text:
-            return
-        case Said() | Thought() | Calling():
-            dog.hear(now=came)
-        case Done():
-            pass
+    if isinstance(chunk, Said | Thought) and not chunk.text:
+        return
+    if isinstance(chunk, Heard):
+        dog.acknowledge(now=came)
+    else:
+        dog.hear(now=came)
     await hear(chunk)
     dog.excuse(anyio.current_time() - came)

@@ -6,16 +6,22 @@ Whoever rescues fences the old worker first: by then anything it still writes is
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import LeaseLost
 from holdfast.ports import Store
 
 
-async def rescue(store: Store, worker: str, *, ttl: float) -> list[str]:
-    """Queue every orphan again. Returns which; one that another rescuer has is left to it."""
+async def rescue(store: Store, worker: str, *, ttl: float, live: Container[str] = ()) -> list[str]:
+    """Queue every orphan again. Returns which; one that another rescuer has is left to it.
+
+    Runs that are `live` here are no orphans, however late the worker is to renew them: after
+    a pause of the whole process it may rescue before it renews.
+    """
     rescued = []
     for run_id in await store.orphans():
-        lease = await store.seize(run_id, worker, ttl=ttl)
+        lease = None if run_id in live else await store.seize(run_id, worker, ttl=ttl)
         if lease is None:
             continue
         try:

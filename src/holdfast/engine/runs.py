@@ -114,15 +114,17 @@ class Runs:
         """Answer an approval, or all that are pending. Returns the ids this answer settled."""
         state = await self._living(run_id)
         settled: list[str] = []
-        for id in _meant(run_id, state, approval_id, everything=everything):
+        ids = _meant(run_id, state, approval_id, everything=everything)
+        for id in ids:
             wish = ApprovalAnswered(approval_id=id, choice=choice, by=by)
             before, state = await self._wish(run_id, wish, state)
             if any(pending.request.approval_id == id for pending in before.pending):
                 settled.append(id)
+        if state.stopping:
+            raise RunStopping(run_id)
         if not settled:
-            # Somebody was quicker: say who.
-            _meant(run_id, state, approval_id, everything=everything)
-            raise NothingPending(run_id)
+            # Somebody was quicker: say how.
+            raise ApprovalSettled(ids[0], state.settled[ids[0]])
         return tuple(settled)
 
     async def add(

@@ -80,7 +80,7 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
         output = str(error)
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
         output = f"{type(error).__name__}: {error}"
-    finished, blobs = _result(call, outcome, output, anyio.current_time() - began)
+    finished, blobs = _result(call, outcome, output, round(anyio.current_time() - began, 6))
     await scribe.record(finished, blobs=blobs)
 
 

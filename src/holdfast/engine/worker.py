@@ -51,7 +51,7 @@ class Worker:
             claims = anyio.CancelScope()
             tasks.start_soon(self._keep_claiming, supervisor, claims)
             tasks.start_soon(self._keep_on, lambda: self._renew(supervisor), self._ttl / 3)
-            tasks.start_soon(self._keep_on, self._rescue, self._ttl / 2)
+            tasks.start_soon(self._keep_on, lambda: self._rescue(supervisor), self._ttl / 2)
             tasks.start_soon(pass_on, self._store, supervisor, self._ring)
             task_status.started()
             await self._leaving.wait()
@@ -109,8 +109,8 @@ class Worker:
             elif held is not None or anyio.current_time() >= run.tenure.over_at:
                 supervisor.lose(run.lease.run_id)
 
-    async def _rescue(self) -> None:
-        for run_id in await rescue(self._store, self.name, ttl=self._ttl):
+    async def _rescue(self, supervisor: Supervisor) -> None:
+        for run_id in await rescue(self._store, self.name, ttl=self._ttl, live=supervisor.live):
             _log.info("run %s was left by its worker and is queued again", run_id)
 
     async def _keep_on(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:

@@ -25,7 +25,7 @@ from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.engine.tasks import task_group
 from holdfast.engine.worker import Worker
-from holdfast.ports import Model, Store, Tool
+from holdfast.ports import Clock, Model, Store, Tool
 from holdfast.stores.memory import MemoryStore
 
 
@@ -72,14 +72,18 @@ async def stage(
     models: Model | Mapping[str, Model],
     *tools: Tool,
     store: Store | None = None,
+    clock: Clock = anyio.current_time,
     **worker: Any,
 ) -> AsyncIterator[Stage]:
-    """Set up, with one worker at work; leave at once at the end, whatever is still going on."""
+    """Set up, with one worker at work; leave at once at the end, whatever is still going on.
+
+    `clock` is wall time; further arguments are the worker's.
+    """
     means = Means(
-        store=store or MemoryStore(now=anyio.current_time),
+        store=store or MemoryStore(now=clock),
         models=models if isinstance(models, Mapping) else {"model": models},
         tools={tool.spec.name: tool for tool in tools},
-        clock=anyio.current_time,
+        clock=clock,
     )
     play = Stage(means, Runs(means), Worker(means, **{"name": "worker", **worker}))
     async with task_group() as tasks:
