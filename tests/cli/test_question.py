@@ -67,7 +67,7 @@ async def test_the_question_shows_what_why_and_whose_doubt():
         "  Careful: this may repeat call_0, of which nobody knows whether it took effect.\n"
         "  │ transfer 5\n"
         "  │ to\\u202e ada\\x1b\n"
-        "  Allow it: once, session, always, or deny? [deny] "
+        "  Allow it: once, session or always (until this run ends), or deny? [deny] "
     )
 
 

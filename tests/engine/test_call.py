@@ -3,7 +3,7 @@ import pytest
 from holdfast.core.events import ModelFailed, ModelHeard, ModelReplied, TextStreamed
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Asked, Done, Reasoning
-from holdfast.engine.call import MOST_CALLS
+from holdfast.engine.call import MOST_CALLS, MOST_TEXT
 from holdfast.testing.scripted import Ack, Call, CutOff, ScriptedModel, ScriptedTool, Silence, Think
 from holdfast.testing.stage import stage
 
@@ -62,6 +62,16 @@ async def test_half_a_character_in_what_is_not_streamed_fails_the_attempt_too():
 async def test_a_reply_that_asks_for_too_many_calls_is_no_reply():
     _, events = await outcome([Done(calls=(Asked("pay", "{}"),) * (MOST_CALLS + 1))])
     assert only(events, ModelFailed).reason == "bad_reply"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [["x" * (MOST_TEXT // 4)] * 5, [Done(calls=(Asked("pay", "x" * (MOST_TEXT // 4)),) * 5)]],
+    ids=["in words", "in arguments"],
+)
+async def test_a_reply_without_measure_is_given_up_on(script):
+    _, events = await outcome(script)
+    assert only(events, ModelFailed).reason == "too_large"
 
 
 async def test_a_reply_that_was_cut_off_is_retracted_and_asked_for_again():

@@ -52,3 +52,10 @@ def test_it_says_when_it_is_full_and_when_there_is_room_again():
     assert coalescer.full
     coalescer.take()
     assert not coalescer.full
+
+
+def test_one_long_text_becomes_several_events():
+    text = "".join(str(n) for n in range(20_000))
+    events = gathered((ONE, text)).take()
+    assert all(len(event.text) <= EVENT_LIMIT for event in events)
+    assert "".join(event.text for event in events) == text

@@ -16,7 +16,7 @@ from holdfast.cli.visible import visible
 from holdfast.core.events import ApprovalRequested, Choice
 
 _CHOICES: tuple[Choice, ...] = get_args(Choice)
-_PROMPT = "  Allow it: once, session, always, or deny? [deny] "
+_PROMPT = "  Allow it: once, session or always (until this run ends), or deny? [deny] "
 
 
 class Question:

@@ -40,8 +40,9 @@ from holdfast.engine.scribe import Scribe
 from holdfast.engine.use import review
 from holdfast.errors import BadReply, InvalidRequest, ModelError
 
-#: Calls in one reply. A model that asks for more has lost its way.
+#: Calls in one reply, and characters in all of it. A model that wants more has lost its way.
 MOST_CALLS = 128
+MOST_TEXT = 16 * 1024 * 1024
 
 
 async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
@@ -91,6 +92,7 @@ class _Ear:
     def __init__(self, scribe: Scribe, step: CallModel) -> None:
         self._scribe, self._step = scribe, step
         self._texts: list[str] = []
+        self._size = 0
         self._held: dict[type[Chunk], str] = {}
         self._make: dict[type[Chunk], Maker] = {
             Said: partial(_text, step.turn, step.attempt),
@@ -103,6 +105,7 @@ class _Ear:
                 whole, self._held[type(chunk)] = mend(self._held.get(type(chunk), "") + text)
                 if lone(whole) is not None:
                     raise BadReply("the model sent half a character")
+                self._count(len(whole))
                 if isinstance(chunk, Said):
                     self._texts.append(whole)
                 if whole:
@@ -120,6 +123,7 @@ class _Ear:
         if len(done.calls) > MOST_CALLS:
             asked = len(done.calls)
             raise BadReply(f"the model asked for {asked} calls at once; {MOST_CALLS} is the limit")
+        self._count(sum(len(asked.arguments) for asked in done.calls))
         reply = ModelReplied(
             turn=self._step.turn,
             attempt=self._step.attempt,
@@ -135,6 +139,13 @@ class _Ear:
         except InvalidRequest as error:
             raise BadReply(f"the model's reply cannot be kept: {error}") from error
         return reply
+
+    def _count(self, characters: int) -> None:
+        self._size += characters
+        if self._size > MOST_TEXT:
+            raise BadReply(
+                f"the model's reply is longer than {MOST_TEXT} characters", reason="too_large"
+            )
 
 
 def _text(turn: int, attempt: int, text: str) -> TextStreamed:

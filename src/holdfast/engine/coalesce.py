@@ -36,6 +36,15 @@ class Coalescer:
         return self._size >= FULL
 
     def add(self, make: Maker, text: str) -> None:
+        for start in range(0, len(text), EVENT_LIMIT):
+            self._add(make, text[start : start + EVENT_LIMIT])
+
+    def take(self) -> tuple[Event, ...]:
+        """All that gathered, as events. They are the caller's now."""
+        pieces, self._pieces, self._size, self._last = self._pieces, [], 0, 0
+        return tuple(make("".join(texts)) for make, texts in pieces)
+
+    def _add(self, make: Maker, text: str) -> None:
         fits = self._last + len(text) <= EVENT_LIMIT
         if self._pieces and fits and self._pieces[-1][0] == make:
             self._pieces[-1][1].append(text)
@@ -44,8 +53,3 @@ class Coalescer:
             self._pieces.append((make, [text]))
             self._last = len(text)
         self._size += len(text)
-
-    def take(self) -> tuple[Event, ...]:
-        """All that gathered, as events. They are the caller's now."""
-        pieces, self._pieces, self._size, self._last = self._pieces, [], 0, 0
-        return tuple(make("".join(texts)) for make, texts in pieces)

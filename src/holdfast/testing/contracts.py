@@ -145,6 +145,21 @@ class StoreContract:
             str(number) for number in range(20) for _ in range(5)
         )
 
+    async def test_reading_changes_nothing(self, store: Store) -> None:
+        lease = await held(store)
+        await store.append(lease, STARTED, CALLED, seen=1)
+        before = [recorded.body for recorded in await store.read("run_1")]
+        for after in (0, 1, 99):
+            await store.read("run_1", after=after)
+            with anyio.move_on_after(0.01):
+                async with aclosing(store.follow("run_1", after=after)) as events:
+                    async for _ in events:
+                        pass
+        await store.next_ready()
+        await store.orphans()
+        assert [recorded.body for recorded in await store.read("run_1")] == before
+        assert len(await store.append(lease, said("a"), seen=3)) == 1
+
     # --- the end
 
     async def test_the_end_is_the_end(self, store: Store) -> None:

@@ -68,7 +68,7 @@ FOR_EVER = 100_000.0
 
 #: Virtual seconds between two blows of the nemesis, on average, and how long it goes on.
 BLOWS = 20.0
-STORM = 400.0
+STORM = 300.0
 
 
 @dataclass
@@ -184,7 +184,7 @@ class World:
             await anyio.sleep_forever()
         if chance < 0.4:
             yield Heard()
-        for _ in range(self._random.randrange(4)):
+        for _ in range(self._random.randrange(3)):
             if self._random.random() < 0.3:
                 await anyio.sleep(1.5)
             yield self._random.choice((Said, Thought))(self._name("word") + " ")
@@ -200,7 +200,7 @@ class World:
 
     def _wanted(self, request: Request) -> tuple[Asked, ...]:
         replies = sum(isinstance(message, AssistantMessage) for message in request.messages)
-        if replies >= 4:
+        if replies >= self._random.choice((1, 2, 3)):
             return ()
         tools = ("pay", "look", "look", "pay", "fly")
         return tuple(
@@ -209,14 +209,15 @@ class World:
                 arguments=self._random.choice(('{"euro":1}', '{"euro":2}', '{ "euro": 2 }', "{")),
                 model_id="call_0",
             )
-            for _ in range(self._random.randrange(4))
+            for _ in range(self._random.choice((0, 1, 1, 2, 3)))
         )
 
     async def _work(self, use: ToolUse) -> str:
         await anyio.sleep(self._random.choice((0.0, 0.5, 20.0)))
         if self._random.random() < 0.1:
             raise ToolError("it did not work")
-        await use.progress("half-way\n")
+        if self._random.random() < 0.3:
+            await use.progress("half-way\n")
         return "done"
 
     # --- people
@@ -244,7 +245,7 @@ class World:
                 ModelChoice("second", patience=patience),
             ),
             tools=(self._pay.spec, self._look.spec),
-            approval_timeout=300.0,
+            approval_timeout=200.0,
         )
 
     async def _stop(self, run_id: str, story: Story) -> None:
