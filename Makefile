@@ -11,8 +11,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 
-# One worker a core. Set WORKERS=0 to debug in a single process.
-WORKERS ?= logical
+# One worker a core, and one more: some tests wait for other processes. WORKERS=0 is for debugging.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
@@ -36,13 +36,14 @@ check: $(DEV) ## all that must pass before a change goes in: format, lint, types
 	@echo "spelling" && $(BIN)/codespell
 	@echo "types" && $(BIN)/python -m mypy
 	@echo "layers" && $(BIN)/lint-imports --no-cache
-	@echo "tests" && $(PYTEST) -q $(PARALLEL) --cov --cov-report=term
+	@echo "tests" && $(PYTEST) -q $(PARALLEL) -m "not soak and not seeds" --cov --cov-report=term
+	@echo "seeds" && $(PYTEST) -q $(PARALLEL) -m seeds
 
 fix: $(DEV) ## format the code and mend what a tool can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
 
 soak: $(DEV) ## run the long tests, without a time limit (ARGS as for test)
-	@$(PYTEST) -m soak -o timeout=0 -o faulthandler_timeout=0 $(ARGS) \
+	@$(PYTEST) -q $(PARALLEL) -m soak -o timeout=0 -o faulthandler_timeout=0 $(ARGS) \
 		|| { [ $$? -eq 5 ] && echo "there are no soak tests to run"; }
 
 lock: $(BIN)/uv ## pin all dependencies again (LOCK='--upgrade' to take newer ones)

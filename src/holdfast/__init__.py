@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from holdfast.core.lifecycle import Status
     from holdfast.core.messages import Chunk, Image, Request, Text, ToolSpec
     from holdfast.core.phase import Phase, phase
-    from holdfast.core.run import RunState, replay
+    from holdfast.core.run import replay
+    from holdfast.core.state import RunState
     from holdfast.core.usage import Budget
     from holdfast.core.watchdog import Patience
     from holdfast.engine.means import Means
@@ -140,7 +141,8 @@ _HOMES = {
     "holdfast.core.lifecycle": "Status",
     "holdfast.core.messages": "Chunk Image Request Text ToolSpec",
     "holdfast.core.phase": "Phase phase",
-    "holdfast.core.run": "RunState replay",
+    "holdfast.core.run": "replay",
+    "holdfast.core.state": "RunState",
     "holdfast.core.usage": "Budget",
     "holdfast.core.watchdog": "Patience",
     "holdfast.engine.means": "Means",

@@ -1,9 +1,9 @@
 """The wiring: the one place that knows every part and puts them together.
 
-    async with open_app() as app:
-        run_id = await app.runs.accept(app.prepare("hello"))
-        async for recorded in app.runs.follow(run_id):
-            ...
+async with open_app() as app:
+    run_id = await app.runs.accept(app.prepare("hello"))
+    async for recorded in app.runs.follow(run_id):
+        ...
 """
 
 from __future__ import annotations

@@ -132,6 +132,19 @@ async def test_a_stop_may_be_repeated_while_the_run_lives_and_not_after():
             await play.runs.stop(run_id)
 
 
+async def test_a_second_stop_of_a_waiting_run_is_no_error():
+    pay = ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")]), pay, capacity=1) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await anyio.sleep(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play.runs.stop, run_id)
+            tasks.start_soon(play.runs.stop, run_id)
+        assert (await play.ended(run_id)).status is Status.CANCELLED
+        assert (await play.tags(run_id)).count("run.cancelled") == 1
+
+
 async def test_a_failing_run_does_not_harm_its_neighbours(caplog):
     class Broken:
         async def stream(self, request):

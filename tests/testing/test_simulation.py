@@ -30,6 +30,7 @@ def live(seeds):
         gc.enable()
 
 
+@pytest.mark.seeds
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_every_promise_holds_in_a_world_of_misfortune(first):

@@ -15,7 +15,8 @@ from holdfast.cli.question import Question
 from holdfast.cli.screen import Viewer
 from holdfast.core.events import ApprovalRequested, RunAccepted, RunCompleted, RunFailed
 from holdfast.core.phase import phase
-from holdfast.core.run import RunState, fold
+from holdfast.core.run import fold
+from holdfast.core.state import RunState
 from holdfast.engine.tasks import task_group
 from holdfast.errors import Conflict
 

@@ -13,7 +13,8 @@ _WAITING: Mapping[Awaited, str] = {
     "retry": "about to ask {name} again",
     "tool": "{name} is at work",
     "approval": "{name} waits for an approval",
-    "model": "waiting for the model {name}, which is not here",
+    "missing_model": "waiting for the model {name}, which is not here",
+    "missing_tool": "waiting for the tool {name}, which is not here",
     "stop": "stopping; Ctrl-C again leaves at once",
     "newer_version": "waiting for a newer version, which understands {name}",
 }

@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from holdfast.core.messages import ToolCall
-from holdfast.core.run import Grant, RunState, ToolState, effect
+from holdfast.core.run import effect
+from holdfast.core.state import Grant, RunState, ToolState
 
 Denial: TypeAlias = Literal["denied", "expired", "refused"]
 

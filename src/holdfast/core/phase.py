@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core.plan import following
 from holdfast.core.retry import Failure, GiveUp, Wait
-from holdfast.core.run import AttemptState, RunState
+from holdfast.core.state import AttemptState, RunState
 from holdfast.core.watchdog import Watchdog
 
 Awaited: TypeAlias = Literal[
@@ -24,7 +24,8 @@ Awaited: TypeAlias = Literal[
     "retry",
     "tool",
     "approval",
-    "model",
+    "missing_model",
+    "missing_tool",
     "stop",
     "newer_version",
 ]
@@ -64,7 +65,8 @@ def _person(state: RunState) -> Phase | None:
 def _lacking(state: RunState) -> Phase | None:
     if state.waiting is None:
         return None
-    return Phase(state.waiting.what, state.waiting_at, state.waiting.name)
+    missing: Awaited = "missing_model" if state.waiting.what == "model" else "missing_tool"
+    return Phase(missing, state.waiting_at, state.waiting.name)
 
 
 def _working(state: RunState) -> Phase | None:

@@ -34,7 +34,8 @@ from holdfast.core.events import (
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import ToolCall
 from holdfast.core.retry import GiveUp, Next, RetryRules, Wait, next_attempt
-from holdfast.core.run import Grant, RunState, ToolState, fold
+from holdfast.core.run import fold
+from holdfast.core.state import Grant, RunState, ToolState
 
 #: How long a run that cannot go on here is left alone before it is looked at again.
 LOOK_AGAIN = 60.0

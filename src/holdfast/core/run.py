@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.codec import canonical
@@ -20,7 +19,6 @@ from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalExpired,
     ApprovalRequested,
-    Choice,
     Event,
     Final,
     InputAdded,
@@ -46,141 +44,32 @@ from holdfast.core.events import (
 from holdfast.core.lifecycle import LIFECYCLE, Status
 from holdfast.core.messages import (
     AssistantMessage,
-    Message,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from holdfast.core.pile import grow
 from holdfast.core.retry import Failure
-from holdfast.core.usage import Usage
-from holdfast.core.watchdog import Patience
+from holdfast.core.state import AttemptState, Grant, Pending, RunState, ToolState
 from holdfast.errors import IllegalEvent
 
 
-class AttemptState(Struct, frozen=True):
-    """The latest attempt at this turn's reply. `called` is the seq before its first word."""
-
-    number: int
-    model: str
-    epoch: int
-    called: int
-    at: float
-    patience: Patience = Patience()
-    #: Recorded after a stop, so the call was never made.
-    late: bool = False
-    open: bool = True
-    heard: bool = False
-    heard_at: float = 0.0
-    text: tuple[str, ...] = ()
-    reasoning: tuple[str, ...] = ()
-
-    @property
-    def shown(self) -> bool:
-        """A viewer has words of it on the screen."""
-        return bool(self.text or self.reasoning)
-
-
-class ToolState(Struct, frozen=True):
-    """A call of the last reply, and how far it got."""
-
-    call: ToolCall
-    #: Starts that took effect. One recorded after a stop did not, and is not among them.
-    starts: int = 0
-    epoch: int = 0
-    at: float = 0.0
-    asked: bool = False
-    answer: Choice | None = None
-    expired: bool = False
-    result: ToolFinished | None = None
-
-
-class Pending(Struct, frozen=True):
-    """An approval that waits for an answer."""
-
-    request: ApprovalRequested
-    at: float
-
-
-class Grant(Struct, frozen=True):
-    """A standing yes: `key` is as far as it reaches, `scope` how long."""
-
-    tool: str
-    key: str
-    scope: Choice
-
-
-class RunState(Struct, frozen=True):
-    status: Status = Status.NEW
-    seq: int = 0
-    at: float = 0.0
-    accepted: RunAccepted | None = None
-    worker: str = ""
-    epoch: int = 0
-    waiting: RunWaiting | None = None
-    waiting_at: float = 0.0
-    #: Whole replies so far. The turn under way is the next one.
-    replies: int = 0
-    reply: ModelReplied | None = None
-    attempt: AttemptState | None = None
-    failures: tuple[Failure, ...] = ()
-    tools: tuple[ToolState, ...] = ()
-    pending: tuple[Pending, ...] = ()
-    #: What each settled approval came to, for whoever answers late.
-    settled: dict[str, str] = {}
-    grants: tuple[Grant, ...] = ()
-    #: Calls whose outcome a crash hid: what was called, and the id of that call.
-    doubts: dict[str, str] = {}
-    inputs: tuple[UserMessage, ...] = ()
-    messages: tuple[tuple[Message, ...], ...] = ()
-    usage: Usage = Usage()
-    seconds: float = 0.0
-    rescues: int = 0
-    stop: StopRequested | None = None
-    stopped_at: float = 0.0
-    ended: Final | None = None
-    unknown: str = ""
-
-    @property
-    def stopping(self) -> bool:
-        return self.status is Status.STOPPING
-
-    @property
-    def open_tools(self) -> tuple[ToolState, ...]:
-        """Calls of the last reply that have no result yet."""
-        return tuple(tool for tool in self.tools if tool.result is None)
-
-    @property
-    def output(self) -> str:
-        """The text of the last reply."""
-        return self.reply.text if self.reply else ""
-
-    @property
-    def conversation(self) -> tuple[Message, ...]:
-        """What the model is shown, but for a history that came with the request."""
-        return tuple(message for piece in self.messages for message in piece)
-
-    def running(self, tool: ToolState) -> bool:
-        """It was started by the worker that holds the run now."""
-        return bool(tool.starts) and tool.epoch == self.epoch and tool.result is None
-
-    def in_doubt(self, tool: ToolState) -> bool:
-        """It was started by a worker that is gone, and nobody knows how it ended."""
-        return bool(tool.starts) and tool.epoch != self.epoch and tool.result is None
-
-    def spec(self, name: str) -> ToolSpec | None:
-        tools = self.accepted.tools if self.accepted else ()
-        return next((spec for spec in tools if spec.name == name), None)
-
-
 def fold(state: RunState, recorded: Recorded) -> RunState:
-    """The state after one more event. An event of a newer version changes nothing."""
+    """The state after one more event. An event of a newer version changes nothing.
+
+    Raises IllegalEvent for one that cannot happen now.
+    """
     event = recorded.event
     if isinstance(event, Unknown):
         return replace(state, seq=recorded.seq, unknown=state.unknown or event.tag)
-    status = after(state, event)
-    state = _FOLDS[type(event)](state, event, recorded)
+    try:
+        status = after(state, event)
+        state = _FOLDS[type(event)](state, event, recorded)
+    except IllegalEvent:
+        if state.unknown:
+            # It may well follow from what we did not understand.
+            return replace(state, seq=recorded.seq, at=recorded.at)
+        raise
     if status in (Status.QUEUED, Status.RUNNING) and state.pending:
         status = Status.WAITING
     return replace(state, status=status, seq=recorded.seq, at=recorded.at)
@@ -254,18 +143,18 @@ def _called(state: RunState, event: ModelCalled, recorded: Recorded) -> RunState
 
 
 def _heard(state: RunState, event: ModelHeard, recorded: Recorded) -> RunState:
-    attempt = _current(state, event)
+    attempt = _speaking(state, event)
     return replace(state, attempt=replace(attempt, heard=True, heard_at=recorded.at))
 
 
 def _text(state: RunState, event: TextStreamed, recorded: Recorded) -> RunState:
-    attempt = _current(state, event)
+    attempt = _speaking(state, event)
     text = grow(attempt.text, event.text)
     return replace(state, attempt=replace(attempt, text=text, heard=True, heard_at=recorded.at))
 
 
 def _reasoning(state: RunState, event: ReasoningStreamed, recorded: Recorded) -> RunState:
-    attempt = _current(state, event)
+    attempt = _speaking(state, event)
     thought = grow(attempt.reasoning, event.text)
     return replace(
         state, attempt=replace(attempt, reasoning=thought, heard=True, heard_at=recorded.at)
@@ -278,7 +167,7 @@ def _retracted(state: RunState, event: ModelRetracted, recorded: Recorded) -> Ru
 
 
 def _replied(state: RunState, event: ModelReplied, recorded: Recorded) -> RunState:
-    _current(state, event)
+    _speaking(state, event)
     message = AssistantMessage(text=event.text, reasoning=event.reasoning, calls=event.calls)
     return replace(
         state,
@@ -427,9 +316,17 @@ def _current(state: RunState, event: Any) -> AttemptState:
     return attempt
 
 
+def _speaking(state: RunState, event: Any) -> AttemptState:
+    """The same, and whoever made the call is still there to hear it."""
+    attempt = _current(state, event)
+    if not attempt.open or attempt.epoch != state.epoch:
+        raise IllegalEvent(f"{type(event).__name__} comes from an attempt that is over")
+    return attempt
+
+
 def _tool(state: RunState, call_id: str) -> ToolState:
     for tool in state.tools:
-        if tool.call.id == call_id:
+        if tool.call.id == call_id and tool.result is None:
             return tool
     raise IllegalEvent(f"no tool call {call_id} is under way")
 

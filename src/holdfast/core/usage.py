@@ -31,9 +31,9 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 class Budget(Struct, frozen=True):
     """How much one run may use. 0 means no limit.
 
-    `seconds` counts the time spent in model calls, back-off and tools as measured by the
-    worker that spent it. Waiting for a person or in the queue costs nothing, and a jump of the
-    wall clock changes nothing.
+    `seconds` counts the time spent in model calls and tools as measured by the worker that
+    spent it. Waiting for a person, in the queue or in a back-off costs nothing, and a jump of
+    the wall clock changes nothing.
     """
 
     turns: int = 90

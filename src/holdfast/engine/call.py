@@ -23,7 +23,6 @@ from holdfast.core.events import (
 from holdfast.core.messages import (
     Chunk,
     Done,
-    Heard,
     Message,
     Request,
     Said,
@@ -93,6 +92,7 @@ class _Ear:
         self._scribe, self._step = scribe, step
         self._texts: list[str] = []
         self._size = 0
+        self._heard = False
         self._held: dict[type[Chunk], str] = {}
         self._make: dict[type[Chunk], Maker] = {
             Said: partial(_text, step.turn, step.attempt),
@@ -100,22 +100,24 @@ class _Ear:
         }
 
     async def hear(self, chunk: Chunk) -> None:
-        match chunk:
-            case Said(text) | Thought(text):
-                whole, self._held[type(chunk)] = mend(self._held.get(type(chunk), "") + text)
-                if lone(whole) is not None:
-                    raise BadReply("the model sent half a character")
-                self._count(len(whole))
-                if isinstance(chunk, Said):
-                    self._texts.append(whole)
-                if whole:
-                    await self._scribe.say(self._make[type(chunk)], whole)
-            case Heard():
-                await self._scribe.record(
-                    ModelHeard(turn=self._step.turn, attempt=self._step.attempt)
-                )
-            case _:
-                pass
+        if isinstance(chunk, Said | Thought):
+            await self._hear_text(chunk)
+        elif not self._heard:
+            # Readers learn that the model is alive; a tool call shows nothing until it is whole.
+            turn, attempt = self._step.turn, self._step.attempt
+            await self._scribe.record(ModelHeard(turn=turn, attempt=attempt))
+        self._heard = True
+
+    async def _hear_text(self, chunk: Said | Thought) -> None:
+        kind = type(chunk)
+        whole, self._held[kind] = mend(self._held.get(kind, "") + chunk.text)
+        if lone(whole) is not None:
+            raise BadReply("the model sent half a character")
+        self._count(len(whole))
+        if isinstance(chunk, Said):
+            self._texts.append(whole)
+        if whole:
+            await self._scribe.say(self._make[kind], whole)
 
     def reply(self, done: Done, means: Means, *, seconds: float) -> ModelReplied:
         if any(self._held.values()):

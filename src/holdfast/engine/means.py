@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from time import time  # noqa: TID251 - this is where the clock is handed out
 
-from holdfast.core.run import Grant
+from holdfast.core.state import Grant
 from holdfast.ports import Clock, Model, Store, Tool
 
 

@@ -27,13 +27,15 @@ from holdfast.core.events import (
     Wish,
 )
 from holdfast.core.messages import BlobRef, Message, Part
-from holdfast.core.run import RunState, fold, replay
+from holdfast.core.run import fold, replay
+from holdfast.core.state import RunState
 from holdfast.engine.driver import Driver
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import (
     ApprovalAmbiguous,
     ApprovalSettled,
+    InvalidRequest,
     NotFound,
     NothingPending,
     RunFinished,
@@ -64,6 +66,8 @@ class Runs:
         self, accepted: RunAccepted, *, history: tuple[Message, ...] = (), run_id: str = ""
     ) -> str:
         """Take a run in. Once this returns it is on record, and will be carried to an end."""
+        if not accepted.models or not accepted.input:
+            raise InvalidRequest("a run needs something to do, and a model to do it")
         blobs = {}
         if history:
             body = encode_messages(history)

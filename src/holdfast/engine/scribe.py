@@ -16,7 +16,8 @@ import anyio
 
 from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunQueued
 from holdfast.core.lease import Lease
-from holdfast.core.run import RunState, fold, replay
+from holdfast.core.run import fold, replay
+from holdfast.core.state import RunState
 from holdfast.engine.coalesce import Coalescer, Maker
 from holdfast.errors import StoreUnavailable, WishPending
 from holdfast.ports import Store

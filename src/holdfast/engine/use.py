@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
 from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
-from holdfast.core.run import RunState
+from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout

@@ -76,7 +76,8 @@ class Worker:
                 try:
                     await self._claim(supervisor)
                     if len(supervisor.live) < self._capacity:
-                        wait = min(await self._store.next_ready() or POLL, POLL)
+                        soon = await self._store.next_ready()
+                        wait = POLL if soon is None else min(soon, POLL)
                 except StoreError as error:
                     _log.warning("cannot claim runs: %s", error)
                     wait = 1.0

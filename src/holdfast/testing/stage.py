@@ -20,7 +20,7 @@ import anyio
 
 from holdfast.core.events import ModelChoice, Recorded, RunAccepted
 from holdfast.core.messages import Text
-from holdfast.core.run import RunState
+from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.engine.tasks import task_group

@@ -1,0 +1,191 @@
+import pytest
+
+from holdfast.core.approval import Allowed, Ask, Forbidden, Waiting, verdict
+from holdfast.core.events import ApprovalExpired
+from holdfast.core.run import Grant, RunState, ToolState
+from tests.core.stories import (
+    answer,
+    asked,
+    asking,
+    begun,
+    call,
+    called,
+    done,
+    lost,
+    replied,
+    state,
+)
+
+BOB = Grant("pay", "pay bob", "always")
+
+
+def judge(now, *standing):
+    """The verdict on the last call of the last reply."""
+    return verdict(now, now.tools[-1], standing)
+
+
+def in_doubt(again, **fields):
+    """A payment was cut off by a crash, and the model asks for this next."""
+    return state(
+        *(*asking(call(tool=again.tool), **fields), begun(), *lost(2), done(outcome="unknown")),
+        *(called(turn=2), replied(again, turn=2)),
+    )
+
+
+# --- gates
+
+
+def test_a_call_that_needs_no_yes_may_run():
+    assert judge(state(*asking(call(gate="auto")))) == Allowed()
+
+
+def test_a_call_that_needs_a_yes_is_put_to_a_person_with_its_reason():
+    assert judge(state(*asking(call(gate="ask", reason="it pays")))) == Ask("it pays")
+
+
+def test_a_call_that_is_refused_does_not_run_whatever_anyone_says():
+    refused = state(*asking(call(gate="refuse", key="pay bob", reason="never")), asked(), answer())
+    assert judge(refused, BOB) == Forbidden("refused", "never")
+
+
+def test_a_refusal_without_a_reason_has_words_all_the_same():
+    said = judge(state(*asking(call(gate="refuse"))))
+    assert isinstance(said, Forbidden)
+    assert "not allowed here" in said.why
+
+
+def test_where_nobody_can_be_asked_the_answer_is_no():
+    said = judge(state(*asking(call(gate="ask"), approval="deny")))
+    assert isinstance(said, Forbidden)
+    assert said.outcome == "refused"
+    assert "nobody can be asked here" in said.why
+
+
+def test_a_run_that_was_never_accepted_allows_nothing_that_needs_a_yes():
+    assert isinstance(verdict(RunState(), ToolState(call(gate="ask")), ()), Forbidden)
+
+
+# --- answers
+
+
+def test_a_call_that_was_put_to_a_person_waits():
+    assert judge(state(*asking(call(gate="ask")), asked())) == Waiting()
+
+
+@pytest.mark.parametrize("choice", ["once", "session", "always"])
+def test_a_yes_lets_the_call_run(choice):
+    assert judge(state(*asking(call(gate="ask")), asked(), answer(choice))) == Allowed()
+
+
+def test_a_no_is_told_to_the_model():
+    said = judge(state(*asking(call(gate="ask")), asked(), answer("deny")))
+    assert isinstance(said, Forbidden)
+    assert said.outcome == "denied"
+    assert "said no" in said.why
+
+
+def test_silence_is_not_consent():
+    expired = ApprovalExpired(approval_id="a1")
+    said = judge(state(*asking(call(gate="ask")), asked(), expired))
+    assert isinstance(said, Forbidden)
+    assert said.outcome == "expired"
+
+
+def test_each_of_several_calls_has_an_answer_of_its_own():
+    one, two, three = (call(f"c{n}", gate="ask") for n in (1, 2, 3))
+    now = state(
+        *(*asking(one, two, three), asked("c1", "a1"), asked("c2", "a2"), asked("c3", "a3")),
+        *(answer("deny", "a3"), answer("once", "a1"), answer("deny", "a1")),
+    )
+    verdicts = [verdict(now, tool, ()) for tool in now.tools]
+    assert verdicts[:2] == [Allowed(), Waiting()]
+    assert isinstance(verdicts[2], Forbidden)
+
+
+# --- how far a yes reaches
+
+
+def test_a_standing_yes_covers_a_call_with_the_same_key():
+    assert judge(state(*asking(call(gate="ask", key="pay bob"))), BOB) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call(gate="ask", key="pay eve"),
+        call(gate="ask", key="pay bob", tool="put"),
+        call(gate="ask", key="pay bob "),
+        call(gate="ask", key=""),
+    ],
+)
+def test_a_standing_yes_covers_nothing_else(other):
+    assert isinstance(judge(state(*asking(other)), BOB), Ask)
+
+
+@pytest.mark.parametrize("choice", ["session", "always"])
+def test_a_yes_for_the_session_covers_the_same_key_from_then_on(choice):
+    first, later = call("c1", gate="ask", key="k"), call("c2", gate="ask", key="k")
+    before = (*asking(first), asked(), answer(choice), begun(), done(), called(turn=2))
+    assert judge(state(*before, replied(later, turn=2))) == Allowed()
+
+
+def test_a_yes_for_once_covers_one_call():
+    first, later = call("c1", gate="ask", key="k"), call("c2", gate="ask", key="k")
+    before = (*asking(first), asked(), answer("once"), begun(), done(), called(turn=2))
+    assert isinstance(judge(state(*before, replied(later, turn=2))), Ask)
+
+
+def test_a_call_without_a_key_is_covered_by_no_standing_yes():
+    first, later = call("c1", gate="ask"), call("c2", gate="ask")
+    before = (*asking(first), asked(), answer("always"), begun(), done(), called(turn=2))
+    assert isinstance(
+        judge(state(*before, replied(later, turn=2)), Grant("pay", "", "always")), Ask
+    )
+
+
+# --- doubt
+
+
+AGAIN = call("c2", arguments='{"sum":1e0}')
+
+
+def test_a_call_that_may_repeat_an_effect_is_put_to_a_person_though_it_needs_no_yes():
+    said = judge(in_doubt(AGAIN))
+    assert isinstance(said, Ask)
+    assert said.doubt == "c1"
+    assert "may have taken effect" in said.reason
+
+
+def test_a_standing_yes_does_not_cover_a_doubt():
+    again = call("c2", gate="ask", key="pay bob")
+    assert isinstance(judge(in_doubt(again), BOB), Ask)
+
+
+def test_a_yes_given_to_the_doubt_lets_the_call_run():
+    before = (*asking(call()), begun(), *lost(2), done(outcome="unknown"), called(turn=2))
+    assert judge(state(*before, replied(AGAIN, turn=2), asked("c2"), answer())) == Allowed()
+
+
+def test_where_nobody_can_be_asked_a_doubt_is_a_no():
+    said = judge(in_doubt(AGAIN, approval="deny"))
+    assert isinstance(said, Forbidden)
+    assert said.outcome == "refused"
+
+
+def test_a_tool_that_only_reads_may_be_asked_again_in_any_doubt():
+    assert judge(in_doubt(call("c2", tool="look"))) == Allowed()
+
+
+def test_a_tool_nobody_knows_is_taken_to_write():
+    assert isinstance(judge(in_doubt(call("c2", tool="fly"))), Ask)
+
+
+@pytest.mark.parametrize("other", [call("c2", arguments='{"sum": 2}'), call("c2", tool="put")])
+def test_a_doubt_is_about_the_same_tool_with_equal_arguments_only(other):
+    before = (*asking(call()), begun(), *lost(2), done(outcome="unknown"), called(turn=2))
+    assert judge(state(*before, replied(other, turn=2))) == Allowed()
+
+
+def test_a_call_that_failed_in_the_open_leaves_no_doubt():
+    before = (*asking(call()), begun(), done(outcome="error"), called(turn=2))
+    assert judge(state(*before, replied(AGAIN, turn=2))) == Allowed()
