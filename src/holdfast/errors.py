@@ -20,6 +20,7 @@ HoldfastError
 ├── StoreError              the journal could not be read or written
 │   ├── StoreUnavailable
 │   ├── StoreFull               no space; reads go on
+│   ├── SchemaTooNew            the file is from a newer version
 │   ├── LeaseLost               another worker has the run; stop writing
 │   └── WishPending             a final event met a wish its writer had not seen
 ├── ConfigError             the process cannot start as configured
@@ -156,6 +157,15 @@ class StoreUnavailable(StoreError):
 
 class StoreFull(StoreError):
     """There is no space left to write. What was written stays readable."""
+
+
+class SchemaTooNew(StoreError):
+    def __init__(self, path: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{path} was written by a newer version of holdfast (its schema is {version}, this"
+            f" version knows {known}); use that version, or another file"
+        )
+        self.path, self.version, self.known = path, version, known
 
 
 class LeaseLost(StoreError):

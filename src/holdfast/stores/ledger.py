@@ -1,0 +1,318 @@
+"""What the writer thread knows and does: who holds which run, and how rows are written.
+
+All of it runs in the one thread that writes, so checking and writing are one step. What is
+not ended is kept in memory; a lease is a matter of this process, which alone owns the file,
+and needs no row. A transaction that fails leaves memory as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
+from struct import pack
+
+import apsw
+
+from holdfast.core.codec import recall
+from holdfast.core.events import FINAL, Event, Recorded
+from holdfast.core.lease import Lease, remaining
+from holdfast.errors import Conflict, LeaseLost, NotFound, RunFinished, WishPending
+
+#: Bytes of a body that stands in its row. A longer one stands among the blobs.
+LONG_BODY = 64 * 1024
+
+#: Events of a live run that are kept at hand for whoever writes it.
+RECENT = 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events on their way, encoded, with the blobs they refer to."""
+
+    events: Sequence[tuple[Event, bytes]]
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        return any(isinstance(event, FINAL) for event, _ in self.events)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run that has not ended, as last committed or as this transaction will leave it."""
+
+    id: str
+    key: int
+    seq: int
+    sum: bytes
+    epoch: int
+    place: str
+    holder: str = ""
+    until: float = 0.0
+    ready_at: float = 0.0
+    timed: bool = False
+    ended: bool = False
+    #: The seq of the last wish, to tell whether its holder has seen it.
+    wished: int = 0
+    recent: tuple[Recorded, ...] = ()
+
+
+class Ledger:
+    """`now` is wall time; `clock` is monotonic, and what leases and readiness run on."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        *,
+        now: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._db, self._now, self._clock = connection, now, clock
+        self._runs: dict[str, _Run] = {}
+        self._before: dict[str, _Run | None] = {}
+        #: Written by the transaction under way: for whoever follows, once it is committed.
+        self.written: list[tuple[str, Recorded]] = []
+        self.changed: dict[str, None] = {}
+        self._load()
+
+    # --- transactions
+
+    def begin(self) -> None:
+        self._before = {}
+        self.written, self.changed = [], {}
+
+    def undo(self) -> None:
+        """The transaction failed: nothing of it was."""
+        for run_id, run in self._before.items():
+            if run is None:
+                self._runs.pop(run_id, None)
+            else:
+                self._runs[run_id] = run
+        self.begin()
+
+    def settle(self) -> None:
+        """The transaction is committed: what has ended need not be kept at hand."""
+        for run_id in self._before:
+            run = self._runs.get(run_id)
+            if run and run.ended and not run.holder:
+                del self._runs[run_id]
+
+    def _put(self, run: _Run) -> _Run:
+        self._before.setdefault(run.id, self._runs.get(run.id))
+        self._runs[run.id] = run
+        return run
+
+    # --- the journal
+
+    def accept(self, run_id: str, batch: Batch) -> Recorded:
+        if self._known(run_id):
+            raise Conflict(f"run {run_id} already exists")
+        self._db.execute(
+            "insert into run (id, place, accepted_at, ready_at, ready_in)"
+            " values (?, 'ready', ?, ?, 0)",
+            (run_id, self._now(), self._now()),
+        )
+        key = self._db.last_insert_rowid()
+        run = _Run(id=run_id, key=key, seq=0, sum=b"", epoch=0, place="ready")
+        run = self._write(replace(run, ready_at=self._clock()), batch)
+        self.changed[run_id] = None
+        return run.recent[-1]
+
+    def append(self, lease: Lease, batch: Batch, *, seen: int) -> Sequence[Recorded]:
+        run = self._held(lease)
+        if run is None:
+            self._live(lease.run_id)
+            raise LeaseLost(lease.run_id)
+        if run.ended:
+            raise RunFinished(lease.run_id)
+        if batch.final and run.seq > seen:
+            raise WishPending(lease.run_id)
+        if run.place != "held":
+            self._db.execute(
+                "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
+            )
+            run = replace(run, place="held")
+        run = self._write(run, batch)
+        return self._since(run, seen)
+
+    def wish(self, run_id: str, batch: Batch, *, seen: int) -> Sequence[Recorded]:
+        run = self._live(run_id)
+        run = self._write(run, batch)
+        run = self._put(replace(run, wished=run.seq))
+        if not run.holder:
+            self._ready(run, 0.0)
+        self.changed[run_id] = None
+        return self._since(run, seen)
+
+    # --- leases
+
+    def claim(self, worker: str, *, ttl: float, limit: int) -> Sequence[Lease]:
+        now = self._clock()
+        ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
+        ready.sort(key=lambda run: (run.ready_at, run.key))
+        return [self._grant(run, worker, ttl) for run in ready[:limit]]
+
+    def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
+        run = self._runs.get(run_id)
+        if run is None and not self._known(run_id):
+            raise NotFound("run", run_id)
+        if run is None or run.ended or (run.holder and run.until > self._clock()):
+            return None
+        return self._grant(run, worker, ttl)
+
+    def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
+        held = {}
+        for lease in leases:
+            if run := self._held(lease):
+                self._runs[run.id] = replace(run, until=self._clock() + ttl)
+                held[run.id] = run.seq
+        return held
+
+    def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+        run = self._held(lease)
+        if run is None:
+            return
+        if run.wished > seen and ready_in != 0 and not run.ended:
+            raise WishPending(lease.run_id)
+        run = self._put(replace(run, holder="", until=0.0))
+        if run.ended:
+            return
+        if ready_in is not None:
+            self._ready(run, ready_in)
+            self.changed[run.id] = None
+        elif run.place != "resting":
+            self._db.execute("update run set place = 'resting' where key = ?", (run.key,))
+            self._put(replace(run, place="resting"))
+
+    def next_ready(self) -> float | None:
+        now = self._clock()
+        waits = (max(run.ready_at - now, 0.0) for run in self._runs.values() if _waits(run))
+        return min(waits, default=None)
+
+    def orphans(self) -> Sequence[str]:
+        now = self._clock()
+        return [
+            run.id
+            for run in self._runs.values()
+            if not run.ended and (run.holder or run.place == "held") and run.until <= now
+        ]
+
+    # --- rows
+
+    def _write(self, run: _Run, batch: Batch) -> _Run:
+        at, seq, chain = self._now(), run.seq, run.sum
+        recorded, rows = [], []
+        for event, body in batch.events:
+            seq += 1
+            chain = link(chain, seq, at, body)
+            long = None
+            if len(body) > LONG_BODY:
+                long = sha256(body).hexdigest()
+                self._keep(run, {long: body})
+            rows.append((run.key, seq, at, None if long else body, long, chain))
+            recorded.append(Recorded(seq, at, event, body))
+        self._keep(run, batch.blobs)
+        self._db.executemany(
+            "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)", rows
+        )
+        if batch.final:
+            self._db.execute("update run set place = 'ended' where key = ?", (run.key,))
+        self.written += [(run.id, one) for one in recorded]
+        return self._put(
+            replace(
+                run,
+                seq=seq,
+                sum=chain,
+                place="ended" if batch.final else run.place,
+                ended=batch.final,
+                recent=(*run.recent, *recorded)[-RECENT:],
+            )
+        )
+
+    def _keep(self, run: _Run, blobs: Mapping[str, bytes]) -> None:
+        for name, body in blobs.items():
+            self._db.execute("insert or ignore into blob values (?, ?)", (name, body))
+            self._db.execute("insert or ignore into blob_use values (?, ?)", (name, run.key))
+
+    def _ready(self, run: _Run, seconds: float) -> None:
+        self._db.execute(
+            "update run set place = 'ready', ready_at = ?, ready_in = ? where key = ?",
+            (self._now() + seconds, seconds, run.key),
+        )
+        self._put(replace(run, place="ready", ready_at=self._clock() + seconds, timed=seconds > 0))
+
+    def _grant(self, run: _Run, worker: str, ttl: float) -> Lease:
+        due = run.place == "ready" and run.timed and run.ready_at <= self._clock()
+        run = replace(run, epoch=run.epoch + 1, holder=worker, until=self._clock() + ttl)
+        self._put(run)
+        return Lease(run.id, worker, run.epoch, due=due)
+
+    # --- finding
+
+    def _known(self, run_id: str) -> bool:
+        return (
+            run_id in self._runs
+            or self._db.execute("select 1 from run where id = ?", (run_id,)).get is not None
+        )
+
+    def _live(self, run_id: str) -> _Run:
+        run = self._runs.get(run_id)
+        if run is None:
+            raise RunFinished(run_id) if self._known(run_id) else NotFound("run", run_id)
+        if run.ended:
+            raise RunFinished(run_id)
+        return run
+
+    def _held(self, lease: Lease) -> _Run | None:
+        run = self._runs.get(lease.run_id)
+        return run if run and run.holder and run.epoch == lease.epoch else None
+
+    def _since(self, run: _Run, seen: int) -> Sequence[Recorded]:
+        if run.seq - seen <= len(run.recent):
+            return run.recent[len(run.recent) - (run.seq - seen) :] if run.seq > seen else ()
+        return read(self._db, run.key, after=seen)
+
+    def _load(self) -> None:
+        """What had not ended when the file was last written. Whoever held a run then is gone."""
+        now, clock = self._now(), self._clock()
+        rows = self._db.execute(
+            "select run.key, id, place, epoch, ready_at, ready_in, seq, sum from run join event"
+            " on event.run = run.key and seq ="
+            " (select max(seq) from event as last where last.run = run.key)"
+            " where place != 'ended'"
+        )
+        for key, id, place, epoch, ready_at, ready_in, seq, chain in rows:
+            wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
+            self._runs[id] = _Run(
+                id=id,
+                key=key,
+                seq=seq,
+                sum=chain,
+                epoch=epoch,
+                place=place,
+                ready_at=clock + wait,
+                timed=bool(ready_in),
+            )
+
+
+def _waits(run: _Run) -> bool:
+    return run.place == "ready" and not run.holder
+
+
+def link(before: bytes, seq: int, at: float, body: bytes) -> bytes:
+    """The sum of an event: made of the one before it, so that none can be changed or left out."""
+    return blake2b(before + pack(">Qd", seq, at) + body, digest_size=16).digest()
+
+
+def read(
+    connection: apsw.Connection, key: int, *, after: int, limit: int = -1
+) -> Sequence[Recorded]:
+    """Events of a run past `after`, from the file."""
+    rows = connection.execute(
+        "select seq, at, coalesce(event.body, blob.body) from event"
+        " left join blob on blob.sha256 = event.long"
+        " where run = ? and seq > ? order by seq limit ?",
+        (key, after, limit),
+    )
+    return [recall(seq, at, body) for seq, at, body in rows]

@@ -1,0 +1,260 @@
+"""A store in one SQLite file, for a single machine.
+
+What is committed is synced before anyone hears of it. All writes go through one thread, which
+commits for everyone who waits; readers have connections of their own. Followers are fed
+from memory while they keep up, and from the file, in pages, when they do not: each is a place in
+the journal, and costs no more than that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, time  # noqa: TID251 - a default; whoever cares gives their own
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import apsw
+
+from holdfast.core.codec import encode
+from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
+from holdfast.core.lease import Lease
+from holdfast.errors import NotFound, StoreError
+from holdfast.stores.database import open_reader, open_writer
+from holdfast.stores.ledger import Batch, Ledger, read
+from holdfast.stores.writer import Writer
+
+#: Events of a run kept in memory for its followers, and read from the file at a time.
+RING = 256
+PAGE = 512
+
+#: Connections that read at the same time.
+READERS = 4
+
+
+@dataclass
+class _Feed:
+    """The latest events of a run that somebody follows."""
+
+    ring: deque[Recorded] = field(default_factory=lambda: deque(maxlen=RING))
+    news: anyio.Event = field(default_factory=anyio.Event)
+    followers: int = 0
+
+    def put(self, recorded: Recorded) -> None:
+        self.ring.append(recorded)
+
+    def ring_bell(self) -> None:
+        self.news.set()
+        self.news = anyio.Event()
+
+    def past(self, after: int) -> Sequence[Recorded] | None:
+        """What comes right after `after`, or None if that is no longer at hand."""
+        if not self.ring or self.ring[0].seq > after + 1:
+            return None
+        return [recorded for recorded in self.ring if recorded.seq > after]
+
+
+class SqliteStore:
+    """Open it with `open_sqlite`."""
+
+    def __init__(self, path: Path, *, now: Callable[[], float], vfs: str | None) -> None:
+        self._path, self._now, self._vfs = path, now, vfs
+        self._writer = Writer(self._open, self._publish)
+        self._feeds: dict[str, _Feed] = {}
+        self._watchers: list[_Watcher] = []
+        self._idle: list[apsw.Connection] = []
+        self._reading = anyio.CapacityLimiter(READERS)
+
+    def _open(self) -> tuple[apsw.Connection, Ledger]:
+        connection = open_writer(self._path, vfs=self._vfs)
+        try:
+            return connection, Ledger(connection, now=self._now, clock=monotonic)
+        except BaseException:
+            connection.close()
+            raise
+
+    @property
+    def broken(self) -> StoreError | None:
+        """Why nothing is acknowledged any more, once that is so."""
+        return self._writer.broken
+
+    # --- journal
+
+    async def accept(
+        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+    ) -> Recorded:
+        batch = _batch((first,), blobs)
+        recorded: Recorded = await self._ask(lambda ledger: ledger.accept(run_id, batch))
+        return recorded
+
+    async def append(
+        self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}
+    ) -> Sequence[Recorded]:
+        batch = _batch(events, blobs)
+        return await self._news(lambda ledger: ledger.append(lease, batch, seen=seen))
+
+    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
+        batch = _batch((wish,), {})
+        return await self._news(lambda ledger: ledger.wish(run_id, batch, seen=seen))
+
+    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
+        events: Sequence[Recorded] = await self._read(
+            lambda db: read(db, _key(db, run_id), after=after)
+        )
+        return events
+
+    async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        key: int = await self._read(lambda db: _key(db, run_id))
+        feed = self._feeds.setdefault(run_id, _Feed())
+        feed.followers += 1
+        try:
+            while True:
+                news = feed.news
+                events = feed.past(after)
+                if events is None:
+                    events = await self._page(key, after)
+                for recorded in events:
+                    after = recorded.seq
+                    yield recorded
+                    if isinstance(recorded.event, FINAL):
+                        return
+                if not events:
+                    await news.wait()
+        finally:
+            feed.followers -= 1
+            if not feed.followers:
+                del self._feeds[run_id]
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        watcher = _Watcher()
+        self._watchers.append(watcher)
+        try:
+            while True:
+                await watcher.bell.wait()
+                watcher.bell = anyio.Event()
+                ids, watcher.ids = watcher.ids, {}
+                for run_id in ids:
+                    yield run_id
+        finally:
+            self._watchers.remove(watcher)
+
+    # --- leases
+
+    async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
+        leases: Sequence[Lease] = await self._ask(
+            lambda ledger: ledger.claim(worker, ttl=ttl, limit=limit)
+        )
+        return leases
+
+    async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
+        lease: Lease | None = await self._ask(lambda ledger: ledger.seize(run_id, worker, ttl=ttl))
+        return lease
+
+    async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
+        held: Mapping[str, int] = await self._ask(lambda ledger: ledger.renew(leases, ttl=ttl))
+        return held
+
+    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+        await self._ask(lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in))
+
+    async def next_ready(self) -> float | None:
+        seconds: float | None = await self._ask(Ledger.next_ready)
+        return seconds
+
+    async def orphans(self) -> Sequence[str]:
+        ids: Sequence[str] = await self._ask(Ledger.orphans)
+        return ids
+
+    # --- blobs
+
+    async def blob(self, sha256: str) -> bytes:
+        body: bytes | None = await self._read(
+            lambda db: db.execute("select body from blob where sha256 = ?", (sha256,)).get
+        )
+        if body is None:
+            raise NotFound("blob", sha256)
+        return body
+
+    # --- the two threads
+
+    async def _ask(self, act: Callable[[Ledger], Any]) -> Any:
+        return await self._writer.ask(act)
+
+    async def _news(self, act: Callable[[Ledger], Sequence[Recorded]]) -> Sequence[Recorded]:
+        news: Sequence[Recorded] = await self._writer.ask(act)
+        return news
+
+    async def _page(self, key: int, after: int) -> Sequence[Recorded]:
+        events: Sequence[Recorded] = await self._read(
+            lambda db: read(db, key, after=after, limit=PAGE)
+        )
+        return events
+
+    async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
+        def work() -> Any:
+            connection = self._idle.pop() if self._idle else open_reader(self._path)
+            try:
+                return look(connection)
+            except apsw.Error as error:
+                raise StoreError(f"the journal cannot be read: {error}") from error
+            finally:
+                self._idle.append(connection)
+
+        # Not abandoned on cancel: the connection has to come back.
+        return await anyio.to_thread.run_sync(work, limiter=self._reading)
+
+    def _publish(
+        self, written: Sequence[tuple[str, Recorded]], changed: Mapping[str, None]
+    ) -> None:
+        fed: dict[str, _Feed] = {}
+        for run_id, recorded in written:
+            if feed := self._feeds.get(run_id):
+                feed.put(recorded)
+                fed[run_id] = feed
+        for feed in fed.values():
+            feed.ring_bell()
+        for watcher in self._watchers:
+            watcher.ids.update(changed)
+            if changed:
+                watcher.bell.set()
+
+    async def _close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        await self._writer.stop()
+
+
+@asynccontextmanager
+async def open_sqlite(
+    path: Path, *, now: Callable[[], float] = time, vfs: str | None = None
+) -> AsyncIterator[SqliteStore]:
+    """The store in this file, created if it is not there. One process at a time may write it."""
+    store = SqliteStore(path, now=now, vfs=vfs)
+    await store._writer.start()  # noqa: SLF001 - opening is this function's business
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store._close()  # noqa: SLF001
+
+
+@dataclass
+class _Watcher:
+    ids: dict[str, None] = field(default_factory=dict)
+    bell: anyio.Event = field(default_factory=anyio.Event)
+
+
+def _batch(events: Sequence[Event], blobs: Mapping[str, bytes]) -> Batch:
+    """Encoded here, so that what cannot be stored is refused before anything happens."""
+    return Batch([(event, encode(event)) for event in events], blobs)
+
+
+def _key(connection: apsw.Connection, run_id: str) -> int:
+    key: int | None = connection.execute("select key from run where id = ?", (run_id,)).get
+    if key is None:
+        raise NotFound("run", run_id)
+    return key
