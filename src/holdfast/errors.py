@@ -21,6 +21,8 @@ HoldfastError
 │   ├── StoreUnavailable
 │   ├── StoreFull               no space; reads go on
 │   ├── SchemaTooNew            the file is from a newer version
+│   ├── DataInUse               another process owns the data directory
+│   ├── JournalDamaged          what is stored is not what was written
 │   ├── LeaseLost               another worker has the run; stop writing
 │   └── WishPending             a final event met a wish its writer had not seen
 ├── ConfigError             the process cannot start as configured
@@ -166,6 +168,23 @@ class SchemaTooNew(StoreError):
             f" version knows {known}); use that version, or another file"
         )
         self.path, self.version, self.known = path, version, known
+
+
+class DataInUse(StoreError):
+    def __init__(self, folder: str, pid: int = 0, address: str = "") -> None:
+        who = f"process {pid}" if pid else "another process"
+        where = f", which listens on {address}" if address else ""
+        super().__init__(
+            f"the data directory {folder} is in use by {who}{where}; wait until it is done, or"
+            " choose another with --data"
+        )
+        self.folder, self.pid, self.address = folder, pid, address
+
+
+class JournalDamaged(StoreError):
+    def __init__(self, run_id: str, seq: int, what: str) -> None:
+        super().__init__(f"run {run_id} is damaged at {seq}: {what}")
+        self.run_id, self.seq, self.what = run_id, seq, what
 
 
 class LeaseLost(StoreError):

@@ -1,13 +1,128 @@
+from contextlib import aclosing
+
+import anyio
 import pytest
 
-from holdfast.stores.sqlite import open_sqlite
-from holdfast.testing.contracts import StoreContract
+from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
+from holdfast.core.lifecycle import Status
+from holdfast.errors import NotFound, StoreError
+from holdfast.ports import Review
+from holdfast.stores.sqlite import PAGE, RING, open_sqlite
+from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, StoreContract, held, said
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
 
 pytestmark = pytest.mark.real_time
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "journal.db"
+
+
 class TestSqliteStore(StoreContract):
     @pytest.fixture
-    async def store(self, tmp_path):
-        async with open_sqlite(tmp_path / "data" / "journal.db") as store:
+    async def store(self, path):
+        async with open_sqlite(path) as store:
             yield store
+
+
+async def test_what_was_written_is_there_after_a_restart(path):
+    async with open_sqlite(path) as store:
+        lease = await held(store)
+        await store.append(lease, STARTED, CALLED, said("a"), seen=1, blobs={"ab": b"c"})
+        before = await store.read("run_1")
+    async with open_sqlite(path) as store:
+        assert await store.read("run_1") == before
+        assert await store.blob("ab") == b"c"
+
+
+async def test_a_run_goes_on_where_the_last_process_left_it(path):
+    pay = ScriptedTool(review=Review(gate="ask"))
+    model = ScriptedModel.by_turn([Call("pay")], ["Paid."])
+    async with open_sqlite(path) as store, stage(model, pay, store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+    async with open_sqlite(path) as store, stage(model, pay, store=store) as play:
+        assert (await play.runs.state(run_id)).status is Status.WAITING
+        await play.runs.answer(run_id, "once")
+        assert (await play.ended(run_id)).output == "Paid."
+    assert len(pay.effects) == 1
+
+
+async def test_a_follower_far_behind_reads_pages_and_then_keeps_up(path):
+    async with open_sqlite(path) as store:
+        lease = await held(store)
+        many = PAGE + 100
+        await store.append(lease, STARTED, CALLED, *[said("x")] * many, seen=1)
+        seen = []
+
+        async def follow():
+            async with aclosing(store.follow("run_1")) as events:
+                seen.extend([recorded.seq async for recorded in events])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await anyio.sleep(0.05)
+            last = many + 3
+            for _ in range(20):
+                await store.append(lease, said("y"), seen=last)
+                last += 1
+            await store.append(lease, RunCompleted(), seen=last)
+        assert seen == list(range(1, many + 25))
+
+
+async def test_a_follower_that_stalls_costs_a_place_and_misses_nothing(path):
+    async with open_sqlite(path) as store:
+        lease = await held(store)
+        await store.append(lease, STARTED, CALLED, seen=1)
+        async with aclosing(store.follow("run_1", after=2)) as events:
+            assert (await anext(events)).seq == 3
+            last = 3
+            for _ in range(3):
+                await store.append(lease, *[said("x")] * RING, seen=last)
+                last += RING
+            assert len(store._feeds["run_1"].ring) == RING
+            await store.append(lease, RunCompleted(), seen=last)
+            assert [recorded.seq async for recorded in events] == list(range(4, last + 2))
+        assert store._feeds == {}
+
+
+async def test_a_follower_of_a_run_that_never_was_is_told_so(path):
+    async with open_sqlite(path) as store:
+        with pytest.raises(NotFound):
+            await anext(store.follow("run_0"))
+        assert store._feeds == {}
+
+
+async def test_a_damaged_file_is_told_in_words(path):
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED)
+    damaged = bytearray(path.read_bytes())
+    damaged[4096:] = b"\xff" * (len(damaged) - 4096)
+    path.write_bytes(damaged)
+    with pytest.raises(StoreError):
+        async with open_sqlite(path) as store:
+            await store.read("run_1")
+
+
+async def test_a_stop_from_elsewhere_reaches_the_worker_at_once(path):
+    async with open_sqlite(path) as store, stage(ScriptedModel([Silence()]), store=store) as play:
+        run_id = await play.start()
+        with anyio.fail_after(5):
+            await play.until(run_id, type(CALLED))
+            await store.wish(run_id, StopRequested())
+            assert (await play.ended(run_id)).status is Status.CANCELLED
+
+
+async def test_many_readers_at_once_each_get_their_own_answer(path):
+    async with open_sqlite(path) as store:
+        for number in range(20):
+            await store.accept(f"run_{number}", ACCEPTED)
+
+        async def read(number):
+            assert len(await store.read(f"run_{number}")) == 1
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(read, number)

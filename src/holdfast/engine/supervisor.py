@@ -19,7 +19,7 @@ from holdfast.core.messages import storable
 from holdfast.engine.driver import Driver
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
-from holdfast.errors import LeaseLost, StoreError, StoreUnavailable, WishPending
+from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable, WishPending
 
 #: Seconds for a run that was cut off to write its end, store permitting.
 LAST_WORDS = 5.0
@@ -78,8 +78,9 @@ class Supervisor:
     async def _supervise(self, live: LiveRun) -> None:
         try:
             await self._carry(live)
-        except (LeaseLost, StoreUnavailable) as error:
-            # What was written last may not be known, so nothing more is: its lease runs out.
+        except (LeaseLost, StoreFull, StoreUnavailable) as error:
+            # What was written last may not be known, or there is no room for more: its lease runs
+            # out, and whoever can write again takes it up.
             _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
         except Exception as error:  # noqa: BLE001 - one run's trouble is its own
             _log.exception("run %s stumbled", live.lease.run_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,10 +21,13 @@ from holdfast.errors import SchemaTooNew, StoreError
 APPLICATION = 0x486F6C64
 
 #: File systems on which locks and syncs are not what they are on a disk.
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs"})
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs"})
+
+#: Where Linux says what is mounted where. Elsewhere there is no telling.
+_MOUNTS = Path("/proc/self/mountinfo")
 
 #: What each connection is asked for, and has to answer.
-_WRITER = {
+WRITER = {
     "journal_mode": "wal",
     "synchronous": 2,
     "wal_autocheckpoint": 0,
@@ -34,7 +37,7 @@ _WRITER = {
     "cell_size_check": 1,
     **({"fullfsync": 1, "checkpoint_fullfsync": 1} if sys.platform == "darwin" else {}),
 }
-_READER = {"query_only": 1, "mmap_size": 0, "trusted_schema": 0}
+READER = {"query_only": 1, "mmap_size": 0, "trusted_schema": 0}
 
 
 def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
@@ -43,7 +46,8 @@ def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     Raises StoreError for a file that is not ours, is from a newer version, or lies where no
     promise could be kept.
     """
-    _refuse_network(path)
+    if _MOUNTS.exists():
+        refuse_network(path, _MOUNTS.read_text())
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = not path.exists()
     if new:
@@ -52,8 +56,8 @@ def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
     try:
         _check_ours(connection, path)
-        _set(connection, _WRITER, path)
-        _migrate(connection, path)
+        grant(connection, WRITER, path)
+        migrate(connection, path, _scripts())
     except BaseException:
         connection.close()
         raise
@@ -70,11 +74,12 @@ def open_reader(path: Path) -> apsw.Connection:
     except apsw.CantOpenError as error:
         raise StoreError(f"there is no journal at {path}") from error
     connection.set_busy_timeout(5000)
-    _set(connection, _READER, path)
+    grant(connection, READER, path)
     return connection
 
 
-def _set(connection: apsw.Connection, wanted: Mapping[str, object], path: Path) -> None:
+def grant(connection: apsw.Connection, wanted: Mapping[str, object], path: Path) -> None:
+    """Ask for these settings, and see that they are granted. Raises StoreError if one is not."""
     for name, value in wanted.items():
         connection.pragma(name, value)
         got = connection.pragma(name)
@@ -92,12 +97,11 @@ def _check_ours(connection: apsw.Connection, path: Path) -> None:
         raise StoreError(f"{path} is a database of something else; it is left as it is")
 
 
-def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Forward only, in one transaction, after a copy. Rows of events are never rewritten."""
-    scripts = sorted(
-        (script for script in files("holdfast.stores").joinpath("sql/sqlite").iterdir()),
-        key=lambda script: script.name,
-    )
+def migrate(connection: apsw.Connection, path: Path, scripts: Sequence[str]) -> None:
+    """Bring the file up to date: forward only, in one transaction, after a copy.
+
+    Rows of events are never rewritten; old shapes are understood when they are read.
+    """
     version = connection.pragma("user_version")
     if version > len(scripts):
         raise SchemaTooNew(str(path), version, len(scripts))
@@ -108,7 +112,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     with connection:
         connection.pragma("application_id", APPLICATION)
         for script in scripts[version:]:
-            connection.execute(script.read_text())
+            connection.execute(script)
         connection.pragma("user_version", len(scripts))
 
 
@@ -127,25 +131,28 @@ def _sync_directory(folder: Path) -> None:
         os.close(handle)
 
 
-def _refuse_network(path: Path) -> None:
-    kind = _file_system(path)
-    if kind in _NETWORK:
+def _scripts() -> list[str]:
+    folder = files("holdfast.stores").joinpath("sql/sqlite")
+    return [script.read_text() for script in sorted(folder.iterdir(), key=lambda one: one.name)]
+
+
+def refuse_network(path: Path, mounts: str) -> None:
+    """Raises StoreError if the path is on a network file system, by this list of mounts."""
+    kind = file_system(path, mounts)
+    if kind in NETWORK:
         raise StoreError(
             f"{path} is on {kind}, a network file system, where a journal cannot be kept safe;"
             " choose a data directory on a disk of this machine"
         )
 
 
-def _file_system(path: Path) -> str:
-    """The kind of file system the path is on, or "" where there is no telling."""
-    mounts = Path("/proc/self/mountinfo")
-    if not mounts.exists():
-        return ""
+def file_system(path: Path, mounts: str) -> str:
+    """The kind of file system the path is on, from a list in the form of Linux's mountinfo."""
     best, kind = "", ""
-    for line in mounts.read_text().splitlines():
+    for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         where = left.split()[4]
         inside = str(path.absolute()).startswith(where.rstrip("/") + "/")
-        if inside and len(where) > len(best):
+        if inside and len(where) >= len(best):
             best, kind = where, right.split()[0]
     return kind

@@ -15,15 +15,47 @@ from struct import pack
 import apsw
 
 from holdfast.core.codec import recall
-from holdfast.core.events import FINAL, Event, Recorded
+from holdfast.core.events import (
+    FINAL,
+    Event,
+    ModelCalled,
+    ModelHeard,
+    ReasoningStreamed,
+    Recorded,
+    RunAccepted,
+    RunStarted,
+    TextStreamed,
+    ToolProgressed,
+    ToolStarted,
+)
 from holdfast.core.lease import Lease, remaining
-from holdfast.errors import Conflict, LeaseLost, NotFound, RunFinished, WishPending
+from holdfast.errors import (
+    Conflict,
+    LeaseLost,
+    NotFound,
+    RunFinished,
+    StoreFull,
+    WishPending,
+)
 
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
 
 #: Events of a live run that are kept at hand for whoever writes it.
 RECENT = 64
+
+
+#: What is not written to a full disk: the space that is left is for what is under way to end.
+_GOES_ON = (
+    RunAccepted,
+    RunStarted,
+    ModelCalled,
+    ModelHeard,
+    TextStreamed,
+    ReasoningStreamed,
+    ToolStarted,
+    ToolProgressed,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +68,11 @@ class Batch:
     @property
     def final(self) -> bool:
         return any(isinstance(event, FINAL) for event, _ in self.events)
+
+    @property
+    def settles(self) -> bool:
+        """It says how something ended, and starts or streams nothing more."""
+        return not any(isinstance(event, _GOES_ON) for event, _ in self.events)
 
 
 @dataclass(frozen=True)
@@ -71,6 +108,8 @@ class Ledger:
         self._db, self._now, self._clock = connection, now, clock
         self._runs: dict[str, _Run] = {}
         self._before: dict[str, _Run | None] = {}
+        #: The disk is full: nothing new begins, and what is under way may end.
+        self.full = False
         #: Written by the transaction under way: for whoever follows, once it is committed.
         self.written: list[tuple[str, Recorded]] = []
         self.changed: dict[str, None] = {}
@@ -106,6 +145,7 @@ class Ledger:
     # --- the journal
 
     def accept(self, run_id: str, batch: Batch) -> Recorded:
+        self._need_room(batch)
         if self._known(run_id):
             raise Conflict(f"run {run_id} already exists")
         self._db.execute(
@@ -128,6 +168,7 @@ class Ledger:
             raise RunFinished(lease.run_id)
         if batch.final and run.seq > seen:
             raise WishPending(lease.run_id)
+        self._need_room(batch)
         if run.place != "held":
             self._db.execute(
                 "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
@@ -148,6 +189,8 @@ class Ledger:
     # --- leases
 
     def claim(self, worker: str, *, ttl: float, limit: int) -> Sequence[Lease]:
+        if self.full:
+            return ()
         now = self._clock()
         ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
         ready.sort(key=lambda run: (run.ready_at, run.key))
@@ -191,12 +234,18 @@ class Ledger:
         return min(waits, default=None)
 
     def orphans(self) -> Sequence[str]:
+        if self.full:
+            return ()
         now = self._clock()
         return [
             run.id
             for run in self._runs.values()
             if not run.ended and (run.holder or run.place == "held") and run.until <= now
         ]
+
+    def _need_room(self, batch: Batch) -> None:
+        if self.full and not batch.settles:
+            raise StoreFull("there is no space left for the journal; nothing new is begun")
 
     # --- rows
 

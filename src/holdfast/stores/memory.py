@@ -152,8 +152,8 @@ class MemoryStore:
 
     async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
         await anyio.lowlevel.checkpoint()
-        run = self._find(lease.run_id)
-        if run.epoch != lease.epoch or not run.holder:
+        run = self._runs.get(lease.run_id)
+        if run is None or run.epoch != lease.epoch or not run.holder:
             return
         unseen = any(isinstance(recorded.event, WISHES) for recorded in run.log[seen:])
         if unseen and ready_in != 0 and not run.ended:
@@ -201,10 +201,12 @@ class MemoryStore:
     def _grant(self, run_id: str, worker: str, ttl: float) -> Lease:
         run = self._runs[run_id]
         run.epoch += 1
-        run.holder, run.until = worker, anyio.current_time() + ttl
+        now = anyio.current_time()
+        run.holder, run.until = worker, now + ttl
         ready = self._ready.pop(run_id, None)
         self._held[run_id] = run
-        return Lease(run_id, worker, run.epoch, due=bool(ready and ready.timed))
+        due = ready is not None and ready.timed and ready.at <= now
+        return Lease(run_id, worker, run.epoch, due=due)
 
     def _make_ready(self, run_id: str, seconds: float) -> None:
         self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=seconds > 0)

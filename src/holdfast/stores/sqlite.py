@@ -26,6 +26,7 @@ from holdfast.core.lease import Lease
 from holdfast.errors import NotFound, StoreError
 from holdfast.stores.database import open_reader, open_writer
 from holdfast.stores.ledger import Batch, Ledger, read
+from holdfast.stores.reserve import Reserve
 from holdfast.stores.writer import Writer
 
 #: Events of a run kept in memory for its followers, and read from the file at a time.
@@ -63,19 +64,23 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, now: Callable[[], float], vfs: str | None) -> None:
         self._path, self._now, self._vfs = path, now, vfs
-        self._writer = Writer(self._open, self._publish)
+        reserve = Reserve(path.with_name(f"{path.name}.reserve"))
+        self._writer = Writer(self._open, reserve, self._publish)
         self._feeds: dict[str, _Feed] = {}
         self._watchers: list[_Watcher] = []
         self._idle: list[apsw.Connection] = []
         self._reading = anyio.CapacityLimiter(READERS)
 
     def _open(self) -> tuple[apsw.Connection, Ledger]:
-        connection = open_writer(self._path, vfs=self._vfs)
+        try:
+            connection = open_writer(self._path, vfs=self._vfs)
+        except apsw.Error as error:
+            raise StoreError(f"{self._path} cannot be opened: {error}") from error
         try:
             return connection, Ledger(connection, now=self._now, clock=monotonic)
-        except BaseException:
+        except apsw.Error as error:
             connection.close()
-            raise
+            raise StoreError(f"{self._path} is damaged: {error}") from error
 
     @property
     def broken(self) -> StoreError | None:

@@ -14,6 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import apsw
@@ -21,12 +22,16 @@ import apsw
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.ledger import Ledger
+from holdfast.stores.reserve import Reserve
 
 #: Requests in one commit at most.
 MOST = 1024
 
 #: Pages of the log after which it is copied into the database: about 4 MB.
 CHECKPOINT = 1000
+
+#: Seconds between two looks at whether a full disk has room again.
+LOOK = 1.0
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -45,9 +50,10 @@ class Writer:
     def __init__(
         self,
         open: Callable[[], tuple[apsw.Connection, Ledger]],
+        reserve: Reserve,
         publish: Callable[[Sequence[tuple[str, Recorded]], Mapping[str, None]], None],
     ) -> None:
-        self._open, self._publish = open, publish
+        self._open, self._reserve, self._publish = open, reserve, publish
         self._loop = asyncio.get_running_loop()
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -55,6 +61,7 @@ class Writer:
         # Not a pool's: this thread alone may touch the connection, for as long as it lives.
         self._thread = threading.Thread(target=self._work, name="holdfast-writer")  # noqa: TID251
         self._pages = 0
+        self._looked = 0.0
         #: Why nothing is acknowledged any more, once that is so.
         self.broken: StoreError | None = None
 
@@ -90,6 +97,7 @@ class Writer:
             self._call(_settle, self._opened, None, error)
             return
         self._db.set_wal_hook(self._note_pages)
+        self._ledger.full = not self._reserve.set_aside()
         self._call(_settle, self._opened, None, None)
         try:
             while self._turn():
@@ -126,10 +134,24 @@ class Writer:
         if self.broken:
             _fail(requests, self.broken)
             return
+        if self._ledger.full:
+            self._look_for_room()
+        error = self._try(requests)
+        if isinstance(error, StoreFull) and not self._ledger.full:
+            # The reserve is there for this: once more, for what may still end.
+            self._ledger.full = True
+            self._reserve.give_up()
+            error = self._try(requests)
+        if error:
+            _fail(requests, error)
+
+    def _try(self, requests: Sequence[_Request]) -> StoreError | None:
+        """One transaction for all of them; an error if it could not be kept."""
         self._ledger.begin()
         try:
             self._db.execute("begin immediate")
             for request in requests:
+                request.result = request.error = None
                 try:
                     request.result = request.act(self._ledger)
                 except HoldfastError as error:
@@ -137,11 +159,19 @@ class Writer:
             self._db.execute("commit")
         except apsw.Error as error:
             self._ledger.undo()
-            _fail(requests, self._translate(error))
+            translated = self._translate(error)
             if self._db.in_transaction:
                 self._db.execute("rollback")
-            return
+            return translated
         self._ledger.settle()
+        return None
+
+    def _look_for_room(self) -> None:
+        """Now and then, see whether the reserve can be set aside again."""
+        now = monotonic()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            self._ledger.full = not self._reserve.set_aside()
 
     def _checkpoint(self, mode: int) -> None:
         try:

@@ -273,6 +273,12 @@ class StoreContract:
         (again,) = await store.claim("b", ttl=60.0)
         assert again.due
 
+    async def test_a_run_that_is_seized_before_its_time_is_not_due(self, store: Store) -> None:
+        lease = await held(store)
+        await store.release(lease, seen=1, ready_in=60.0)
+        again = await store.seize("run_1", "b", ttl=60.0)
+        assert again is not None and not again.due
+
     async def test_nobody_falls_asleep_over_a_wish(self, store: Store) -> None:
         lease = await held(store)
         await store.wish("run_1", StopRequested())

@@ -1,0 +1,163 @@
+import stat
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import SchemaTooNew, StoreError
+from holdfast.stores.database import (
+    APPLICATION,
+    WRITER,
+    file_system,
+    grant,
+    migrate,
+    open_reader,
+    open_writer,
+    refuse_network,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "journal.db"
+
+
+def mode(path):
+    return stat.S_IMODE(Path(path).stat().st_mode)
+
+
+def test_a_new_file_is_its_owner_s_alone(path):
+    open_writer(path).close()
+    assert (mode(path.parent), mode(path)) == (0o700, 0o600)
+
+
+def test_the_log_s_files_are_their_owner_s_alone_too(path):
+    writer = open_writer(path)
+    writer.execute("insert into blob values ('a', x'00')")
+    assert mode(f"{path}-wal") == 0o600
+    writer.close()
+
+
+def test_a_commit_is_synced_and_nothing_is_copied_behind_our_back(path):
+    writer = open_writer(path)
+    got = {name: writer.pragma(name) for name in WRITER}
+    assert got["journal_mode"] == "wal"
+    assert got["synchronous"] == 2
+    assert got["wal_autocheckpoint"] == 0
+    writer.close()
+
+
+def test_a_setting_that_is_not_granted_is_an_error(path):
+    writer = open_writer(path)
+    with pytest.raises(StoreError, match="cell_size_check is 1 there, not 7"):
+        grant(writer, {"cell_size_check": 7}, path)
+    writer.close()
+
+
+def test_a_reader_reads_beside_the_writer_and_cannot_write(path):
+    writer = open_writer(path)
+    writer.execute("insert into blob values ('a', x'00')")
+    reader = open_reader(path)
+    assert reader.execute("select count(*) from blob").get == 1
+    with pytest.raises(apsw.ReadOnlyError):
+        reader.execute("delete from blob")
+    reader.close()
+    writer.close()
+
+
+def test_a_reader_reads_when_nobody_writes(path):
+    open_writer(path).close()
+    reader = open_reader(path)
+    assert reader.execute("select count(*) from run").get == 0
+    reader.close()
+
+
+def test_there_is_nothing_to_read_where_there_is_no_file(path):
+    with pytest.raises(StoreError, match="there is no journal at"):
+        open_reader(path)
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(path):
+    path.parent.mkdir()
+    path.write_bytes(b"my dear diary, " * 100)
+    with pytest.raises(StoreError, match="is no database"):
+        open_writer(path)
+    assert path.read_bytes().startswith(b"my dear diary")
+
+
+def test_a_database_of_something_else_is_left_as_it_is(path):
+    path.parent.mkdir()
+    other = apsw.Connection(str(path))
+    other.execute("create table recipe (name)")
+    other.close()
+    with pytest.raises(StoreError, match="of something else"):
+        open_writer(path)
+
+
+def test_a_file_of_a_newer_version_is_refused_in_words(path):
+    writer = open_writer(path)
+    writer.pragma("user_version", 99)
+    writer.close()
+    with pytest.raises(SchemaTooNew, match="newer version of holdfast"):
+        open_writer(path)
+
+
+def test_opening_again_changes_nothing(path):
+    writer = open_writer(path)
+    writer.execute("insert into blob values ('a', x'00')")
+    writer.close()
+    again = open_writer(path)
+    assert again.pragma("application_id") == APPLICATION
+    assert again.execute("select count(*) from blob").get == 1
+    again.close()
+    assert not list(path.parent.glob("*.before-*"))
+
+
+def test_an_older_file_is_copied_and_brought_up_to_date(path):
+    writer = open_writer(path)
+    writer.execute("insert into blob values ('a', x'00')")
+    migrate(writer, path, ["select 1", "create table more (name text);"])
+    assert writer.pragma("user_version") == 2
+    writer.execute("insert into more values ('b')")
+    writer.close()
+    copy = apsw.Connection(str(path.with_name("journal.db.before-2")))
+    assert (copy.pragma("user_version"), copy.execute("select count(*) from blob").get) == (1, 1)
+    copy.close()
+    assert mode(path.with_name("journal.db.before-2")) == 0o600
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
+    writer = open_writer(path)
+    with pytest.raises(apsw.SQLError):
+        migrate(writer, path, ["select 1", "create table more (name); this is not sql;"])
+    assert writer.pragma("user_version") == 1
+    assert writer.execute("select count(*) from sqlite_schema where name = 'more'").get == 0
+    writer.close()
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 0:25 / /home rw - nfs4 server:/home rw
+31 30 8:2 / /home/ada/disk rw - xfs /dev/sdb rw
+32 22 0:30 / /mnt/remote rw - fuse.sshfs bob@far: rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("/var/lib/holdfast/journal.db", "ext4"),
+        ("/home/ada/journal.db", "nfs4"),
+        ("/home/ada/disk/journal.db", "xfs"),
+        ("/homework/journal.db", "ext4"),
+        ("/mnt/remote/journal.db", "fuse.sshfs"),
+    ],
+)
+def test_the_file_system_of_a_path_is_the_innermost_mount_s(where, kind):
+    assert file_system(Path(where), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused_and_a_disk_is_not():
+    refuse_network(Path("/home/ada/disk/journal.db"), MOUNTS)
+    with pytest.raises(StoreError, match="is on nfs4, a network file system"):
+        refuse_network(Path("/home/ada/journal.db"), MOUNTS)

@@ -1,0 +1,195 @@
+import apsw
+import pytest
+
+from holdfast.core.codec import encode
+from holdfast.core.events import InputAdded, RunCompleted, StopRequested, ToolFinished
+from holdfast.core.messages import Text
+from holdfast.errors import Conflict, LeaseLost, RunFinished, StoreFull
+from holdfast.stores.database import open_writer
+from holdfast.stores.ledger import LONG_BODY, RECENT, Batch, Ledger, link, read
+from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A file, and a way to open a ledger on it as after a restart."""
+    connections = []
+
+    def opened(*, now=1e9, clock=None):
+        for connection in connections:
+            connection.close()
+        connections[:] = [open_writer(tmp_path / "journal.db")]
+        return Ledger(connections[0], now=lambda: now, clock=clock or Clock())
+
+    yield opened
+    for connection in connections:
+        connection.close()
+
+
+def batch(*events, blobs=None):
+    return Batch([(event, encode(event)) for event in events], blobs or {})
+
+
+def held(ledger, run_id="run_1"):
+    ledger.accept(run_id, batch(ACCEPTED))
+    (lease,) = ledger.claim("a", ttl=10.0, limit=1)
+    return lease
+
+
+def test_what_was_held_when_the_process_died_is_an_orphan_at_once(world):
+    lease = held(world())
+    ledger = world()
+    assert ledger.orphans() == []
+    (lease,) = ledger.claim("b", ttl=10.0, limit=1)
+    ledger.append(lease, batch(STARTED), seen=1)
+    again = world()
+    assert again.orphans() == ["run_1"]
+    assert again.claim("c", ttl=10.0, limit=1) == []
+    assert again.seize("run_1", "c", ttl=10.0).epoch > lease.epoch
+
+
+def test_what_rested_when_the_process_died_rests_on(world):
+    ledger = world()
+    lease = held(ledger)
+    ledger.append(lease, batch(STARTED), seen=1)
+    ledger.release(lease, seen=2, ready_in=None)
+    again = world()
+    assert (again.orphans(), again.claim("b", ttl=1.0, limit=9)) == ([], [])
+    again.wish("run_1", batch(StopRequested()), seen=0)
+    assert len(again.claim("b", ttl=1.0, limit=9)) == 1
+
+
+@pytest.mark.parametrize(("jump", "left"), [(0, 300), (100, 200), (1e9, 0), (-1e9, 300)])
+def test_what_was_to_be_looked_at_later_is_and_no_clock_draws_it_out(world, jump, left):
+    ledger = world()
+    lease = held(ledger)
+    ledger.append(lease, batch(STARTED), seen=1)
+    ledger.release(lease, seen=2, ready_in=300.0)
+    clock = Clock()
+    again = world(now=1e9 + jump, clock=clock)
+    assert again.next_ready() == left
+    clock.now += left
+    (lease,) = again.claim("b", ttl=1.0, limit=1)
+    assert lease.due
+
+
+def test_what_has_ended_is_not_kept_in_memory(world):
+    ledger = world()
+    lease = held(ledger)
+    ledger.begin()
+    ledger.append(lease, batch(STARTED, RunCompleted()), seen=1)
+    ledger.release(lease, seen=3, ready_in=None)
+    ledger.settle()
+    assert ledger._runs == {}
+    with pytest.raises(RunFinished):
+        ledger.wish("run_1", batch(StopRequested()), seen=0)
+    with pytest.raises(RunFinished):
+        ledger.append(lease, batch(STARTED), seen=0)
+    with pytest.raises(Conflict):
+        ledger.accept("run_1", batch(ACCEPTED))
+    assert ledger.seize("run_1", "b", ttl=1.0) is None
+    assert world()._runs == {}
+
+
+def test_a_transaction_that_fails_leaves_memory_as_it_was(world):
+    ledger = world()
+    lease = held(ledger)
+    before = dict(ledger._runs)
+    ledger.begin()
+    ledger.append(lease, batch(STARTED), seen=1)
+    ledger.accept("run_2", batch(ACCEPTED))
+    ledger.undo()
+    assert ledger._runs == before
+    assert (ledger.written, ledger.changed) == ([], {})
+
+
+def test_events_are_chained_and_the_chain_goes_on_after_a_restart(world):
+    ledger = world()
+    lease = held(ledger)
+    ledger.append(lease, batch(STARTED, CALLED), seen=1)
+    again = world()
+    again.wish("run_1", batch(StopRequested()), seen=0)
+    rows = list(again._db.execute("select seq, at, body, sum from event order by seq"))
+    chain = b""
+    for seq, at, body, found in rows:
+        chain = link(chain, seq, at, body)
+        assert found == chain
+    assert len(rows) == 4
+
+
+def test_a_sum_depends_on_everything_in_its_row_and_before():
+    first = link(b"", 1, 1.0, b"a")
+    others = [link(b"x", 1, 1.0, b"a"), link(b"", 2, 1.0, b"a"), link(b"", 1, 2.0, b"a")]
+    assert first not in [*others, link(b"", 1, 1.0, b"b")]
+
+
+def test_a_long_body_stands_among_the_blobs_and_reads_the_same(world):
+    ledger = world()
+    lease = held(ledger)
+    long = InputAdded(parts=(Text("x" * LONG_BODY),))
+    ledger.append(lease, batch(long, long), seen=1)
+    assert ledger._db.execute("select count(*) from blob").get == 1
+    one, two = read(ledger._db, 1, after=1)
+    assert one.event == two.event == long
+    assert one.body == encode(long)
+
+
+def test_a_writer_far_behind_is_told_everything_all_the_same(world):
+    ledger = world()
+    lease = held(ledger)
+    ledger.append(lease, batch(STARTED, CALLED), seen=1)
+    ledger.append(lease, batch(*[said(str(n)) for n in range(2 * RECENT)]), seen=3)
+    news = ledger.append(lease, batch(said("last")), seen=3)
+    assert [recorded.seq for recorded in news] == list(range(4, 2 * RECENT + 5))
+    assert ledger.append(lease, batch(), seen=2 * RECENT + 4) == ()
+
+
+def test_a_blob_is_counted_for_each_run_that_needs_it(world):
+    ledger = world()
+    for run_id in ("run_1", "run_2"):
+        ledger.accept(run_id, batch(ACCEPTED, blobs={"ab": b"c"}))
+    assert ledger._db.execute("select count(*) from blob").get == 1
+    assert ledger._db.execute("select count(*) from blob_use").get == 2
+
+
+def test_on_a_full_disk_nothing_begins_and_what_is_under_way_may_end(world):
+    ledger = world()
+    lease = held(ledger)
+    ledger.append(lease, batch(STARTED, CALLED), seen=1)
+    ledger.accept("run_2", batch(ACCEPTED))
+    ledger.full = True
+    with pytest.raises(StoreFull):
+        ledger.accept("run_3", batch(ACCEPTED))
+    for event in (said("a"), CALLED, STARTED):
+        with pytest.raises(StoreFull):
+            ledger.append(lease, batch(event), seen=3)
+    assert (ledger.claim("b", ttl=1.0, limit=9), ledger.orphans()) == ((), ())
+    ledger.wish("run_1", batch(StopRequested()), seen=0)
+    ledger.append(lease, batch(ToolFinished(call_id="c", outcome="ok")), seen=4)
+    ledger.append(lease, batch(RunCompleted()), seen=5)
+
+
+def test_an_expired_claim_that_wrote_nothing_is_an_orphan_too(world):
+    clock = Clock()
+    ledger = world(clock=clock)
+    lease = held(ledger)
+    clock.now += 11
+    assert ledger.orphans() == ["run_1"]
+    assert ledger.seize("run_1", "b", ttl=1.0).epoch == lease.epoch + 1
+    with pytest.raises(LeaseLost):
+        ledger.append(lease, batch(STARTED), seen=1)
+
+
+def test_a_row_is_never_written_twice(world):
+    ledger = world()
+    held(ledger)
+    with pytest.raises(apsw.ConstraintError):
+        ledger._db.execute("insert into event select * from event")

@@ -1,0 +1,91 @@
+"""The SQLite store against the one in memory: whatever is done to both, they answer alike."""
+
+import anyio
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from holdfast.core.events import RunCompleted, StopRequested
+from holdfast.core.lease import Lease
+from holdfast.errors import HoldfastError
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import open_sqlite
+from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
+
+RUNS = st.sampled_from(["run_1", "run_2"])
+SEEN = st.integers(0, 6)
+EPOCH = st.integers(1, 4)
+EVENTS = st.lists(
+    st.sampled_from([STARTED, CALLED, said("a"), said("x" * 70_000), RunCompleted()]), max_size=3
+)
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("accept"), RUNS),
+        st.tuples(st.just("append"), RUNS, EPOCH, SEEN, EVENTS),
+        st.tuples(st.just("wish"), RUNS, SEEN),
+        st.tuples(st.just("claim"), st.integers(1, 3)),
+        st.tuples(st.just("seize"), RUNS),
+        st.tuples(st.just("renew"), RUNS, EPOCH),
+        st.tuples(st.just("release"), RUNS, EPOCH, SEEN, st.sampled_from([None, 0.0, 1e6])),
+        st.tuples(st.just("read"), RUNS, SEEN),
+        st.tuples(st.just("orphans")),
+        st.tuples(st.just("ready")),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+async def perform(store, step):
+    """What the store answers, with what differs by nature (times) left out."""
+    try:
+        return await _perform(store, step)
+    except HoldfastError as error:
+        return type(error).__name__, str(error)
+
+
+async def _perform(store, step):  # noqa: C901 - one line a method
+    match step:
+        case "accept", run_id:
+            return (await store.accept(run_id, ACCEPTED, blobs={run_id: b"blob"})).seq
+        case "append", run_id, epoch, seen, events:
+            lease = Lease(run_id, "a", epoch)
+            return seqs(await store.append(lease, *events, seen=seen))
+        case "wish", run_id, seen:
+            return seqs(await store.wish(run_id, StopRequested(), seen=seen))
+        case "claim", limit:
+            return list(await store.claim("a", ttl=1e6, limit=limit))
+        case "seize", run_id:
+            return await store.seize(run_id, "a", ttl=1e6)
+        case "renew", run_id, epoch:
+            return dict(await store.renew([Lease(run_id, "a", epoch)], ttl=1e6))
+        case "release", run_id, epoch, seen, ready_in:
+            return await store.release(Lease(run_id, "a", epoch), seen=seen, ready_in=ready_in)
+        case "read", run_id, after:
+            return seqs(await store.read(run_id, after=after))
+        case ("orphans",):
+            return list(await store.orphans())
+        case ("ready",):
+            return (await store.next_ready()) is None
+
+
+def seqs(events):
+    return [(recorded.seq, recorded.body) for recorded in events]
+
+
+@given(STEPS)
+@settings(max_examples=80)
+def test_whatever_is_done_to_both_stores_they_answer_alike(tmp_path_factory, steps):
+    async def main():
+        memory = MemoryStore()
+        path = tmp_path_factory.mktemp("store") / "journal.db"
+        async with open_sqlite(path) as sqlite:
+            for step in steps:
+                assert await perform(sqlite, step) == await perform(memory, step), step
+        # And what is there after a restart is what was there before.
+        async with open_sqlite(path) as sqlite:
+            for run_id in ("run_1", "run_2"):
+                after = await perform(sqlite, ("read", run_id, 0))
+                assert after == await perform(memory, ("read", run_id, 0))
+
+    anyio.run(main)

@@ -1,0 +1,174 @@
+import anyio
+import anyio.lowlevel
+import apsw
+import pytest
+
+from holdfast.core.codec import encode
+from holdfast.core.events import StopRequested
+from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.stores.database import open_writer
+from holdfast.stores.ledger import Batch, Ledger
+from holdfast.stores.reserve import Reserve
+from holdfast.stores.writer import LOOK, Writer
+from holdfast.testing.contracts import ACCEPTED
+
+pytestmark = pytest.mark.real_time
+
+
+class Desk:
+    """A writer, what it published, and the connection it writes with."""
+
+    def __init__(self, folder):
+        self.folder, self.published = folder, []
+        self.reserve = Reserve(folder / "reserve", size=1000)
+        self.writer = Writer(self._open, self.reserve, self._publish)
+        self.commits = 0
+
+    def _open(self):
+        self.db = open_writer(self.folder / "journal.db")
+        self.db.set_commit_hook(self._count)
+        return self.db, Ledger(self.db, now=lambda: 1.0, clock=lambda: 1.0)
+
+    def _count(self):
+        self.commits += 1
+        return False
+
+    def _publish(self, written, changed):
+        self.published += [(run_id, recorded.seq) for run_id, recorded in written]
+
+
+@pytest.fixture
+async def desk(tmp_path):
+    desk = Desk(tmp_path)
+    await desk.writer.start()
+    yield desk
+    await desk.writer.stop()
+
+
+def accept(run_id):
+    return lambda ledger: ledger.accept(run_id, Batch([(ACCEPTED, encode(ACCEPTED))]))
+
+
+def stop(run_id):
+    batch = Batch([(StopRequested(), encode(StopRequested()))])
+    return lambda ledger: ledger.wish(run_id, batch, seen=0)
+
+
+async def test_what_is_asked_for_is_answered_once_it_is_published(desk):
+    recorded = await desk.writer.ask(accept("run_1"))
+    assert recorded.seq == 1
+    assert desk.published == [("run_1", 1)]
+
+
+async def test_those_who_wait_share_a_commit(desk):
+    async with anyio.create_task_group() as tasks:
+        for number in range(200):
+            tasks.start_soon(desk.writer.ask, accept(f"run_{number}"))
+    assert len(desk.published) == 200
+    assert desk.commits < 20
+
+
+async def test_one_who_asks_for_the_impossible_does_not_harm_the_others(desk):
+    refused = []
+
+    async def ask(run_id):
+        try:
+            await desk.writer.ask(stop(run_id))
+        except NotFound as error:
+            refused.append(error.id)
+
+    await desk.writer.ask(accept("run_1"))
+    async with anyio.create_task_group() as tasks:
+        for run_id in ("run_0", "run_1", "run_2"):
+            tasks.start_soon(ask, run_id)
+    assert sorted(refused) == ["run_0", "run_2"]
+    assert desk.published[-1] == ("run_1", 2)
+
+
+async def test_one_who_leaves_meanwhile_has_it_done_all_the_same(desk):
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.writer.ask, accept("run_1"))
+            await anyio.lowlevel.checkpoint()
+            scope.cancel()
+    assert (await desk.writer.ask(stop("run_1")))[-1].seq == 2
+
+
+async def test_a_file_that_cannot_be_opened_is_told_to_whoever_starts(tmp_path):
+    (tmp_path / "journal.db").write_bytes(b"my dear diary, " * 100)
+    with pytest.raises(StoreError, match="no database"):
+        await Desk(tmp_path).writer.start()
+
+
+async def test_the_log_is_copied_into_the_database_now_and_then_and_at_the_end(tmp_path):
+    desk = Desk(tmp_path)
+    await desk.writer.start()
+    body = Batch([(ACCEPTED, encode(ACCEPTED))], {"ab": b"x" * 8_000_000})
+    await desk.writer.ask(lambda ledger: ledger.accept("run_1", body))
+    await desk.writer.ask(accept("run_2"))
+    assert (tmp_path / "journal.db").stat().st_size > 8_000_000
+    await desk.writer.stop()
+    assert not (tmp_path / "journal.db-wal").exists()
+
+
+def full(_ledger):
+    raise apsw.FullError("no space")
+
+
+def broken(_ledger):
+    raise apsw.IOError("disk I/O error")
+
+
+async def test_a_full_disk_is_told_and_nothing_new_begins_until_there_is_room(desk):
+    await desk.writer.ask(accept("run_1"))
+    with pytest.raises(StoreFull):
+        await desk.writer.ask(full)
+    assert not (desk.folder / "reserve").exists()
+    # In the way, so that nothing can be set aside.
+    (desk.folder / "reserve").mkdir()
+    with pytest.raises(StoreFull, match="nothing new is begun"):
+        await desk.writer.ask(accept("run_2"))
+    assert (await desk.writer.ask(stop("run_1")))[-1].seq == 2
+    (desk.folder / "reserve").rmdir()
+    await anyio.sleep(LOOK)
+    await desk.writer.ask(accept("run_3"))
+    assert (desk.folder / "reserve").exists()
+
+
+async def test_a_batch_that_met_a_full_disk_is_done_from_the_reserve(desk):
+    tries = []
+
+    def once(ledger):
+        tries.append(ledger.full)
+        if len(tries) == 1:
+            raise apsw.FullError("no space")
+        return "done"
+
+    assert await desk.writer.ask(once) == "done"
+    assert tries == [False, True]
+
+
+async def test_after_a_failed_write_nothing_more_is_acknowledged(desk):
+    await desk.writer.ask(accept("run_1"))
+    with pytest.raises(StoreUnavailable, match="nothing more is acknowledged"):
+        await desk.writer.ask(broken)
+    for act in (stop("run_1"), accept("run_2"), Ledger.orphans):
+        with pytest.raises(StoreUnavailable):
+            await desk.writer.ask(act)
+    assert desk.published == [("run_1", 1)]
+
+
+async def test_what_was_queued_behind_a_failed_write_is_not_acknowledged_either(desk):
+    answers = []
+
+    async def ask(act):
+        try:
+            answers.append(await desk.writer.ask(act))
+        except StoreUnavailable:
+            answers.append(None)
+
+    async with anyio.create_task_group() as tasks:
+        for act in (accept("run_1"), broken, accept("run_2")):
+            tasks.start_soon(ask, act)
+    assert answers == [None, None, None]
+    assert desk.published == []
