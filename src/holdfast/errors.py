@@ -35,6 +35,7 @@ error, and nobody catches it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 
 class HoldfastError(Exception):
@@ -110,7 +111,9 @@ class ModelError(HoldfastError):
     ) -> None:
         super().__init__(message)
         self.reason = reason or type(self).reason
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        sensible = retry_after is not None and isfinite(retry_after) and retry_after >= 0
+        self.retry_after = retry_after if sensible else None
         #: Seconds of silence before it, for whoever listened to fill in.
         self.waited = 0.0
 

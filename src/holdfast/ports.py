@@ -73,8 +73,8 @@ class Leases(Protocol):
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
         """Take up to `limit` runs that are ready, the longest ready first.
 
-        A lease is `due` if the run was ready because its `ready_in` had passed, by a clock that
-        nobody can set back.
+        A lease is `due` if the run was ready because the time it was resting for had come, by a
+        clock that nobody can set back.
         """
         ...
 
@@ -86,9 +86,12 @@ class Leases(Protocol):
         """Hold on for `ttl` more seconds. Returns the last seq of each run that is still held."""
         ...
 
-    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+    async def release(
+        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+    ) -> None:
         """Let go. The run is ready again after `ready_in` seconds; None: when a wish arrives.
 
+        `timed`: whoever claims it then is told that it is `due`, since that is what it rests for.
         Raises WishPending if the run would sleep over a wish past `seen`. Does nothing if the lease
         is lost already.
         """

@@ -19,6 +19,8 @@ from holdfast.core.events import (
     ModelChoice,
     ModelFailed,
     ModelReplied,
+    RunAccepted,
+    RunQueued,
     StopRequested,
     TextStreamed,
     ToolProgressed,
@@ -91,6 +93,28 @@ def test_an_unknown_tag_is_kept_byte_for_byte():
 
 
 @pytest.mark.parametrize(
+    "body", [b'{"type":"stop.requested","by":7}', b'{"type":"run.queued","why":"bored"}']
+)
+def test_a_known_event_in_a_shape_we_do_not_know_is_a_newer_version_s(body):
+    assert isinstance(decode(body), Unknown)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RunQueued(why="bored"),
+        StopRequested(by=7),
+        ModelReplied(turn=1, attempt=1, usage=Usage(input=1.5)),
+        RunAccepted(input=(), models=(ModelChoice("m", options={"a": object()}),)),
+        RunAccepted(input=(), models=(ModelChoice("m", options={"a": 10**5000}),)),
+    ],
+)
+def test_what_no_reader_would_understand_is_refused_before_it_is_written(event):
+    with pytest.raises(InvalidRequest):
+        encode(event)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",
@@ -99,8 +123,6 @@ def test_an_unknown_tag_is_kept_byte_for_byte():
         b"[]",
         b"{}",
         b'{"type":1}',
-        b'{"type":"stop.requested","by":7}',
-        b'{"type":"run.queued","why":"bored"}',
         b'{"type":"stop.requested","by":"\xff"}',
         b'{"type":"stop.requested","by":"\\ud83d"}',
         b'{"type":"run.forked",}',

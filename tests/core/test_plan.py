@@ -148,7 +148,7 @@ def test_a_run_that_lost_six_workers_in_a_row_fails_and_cuts_off_what_was_open()
     step = next_step(*asking(call("c1"), call("c2")), begun("c1"), *six, epoch=7)
     assert outcomes(step) == {"c1": "unknown", "c2": "not_started"}
     assert step.events[-1].code == "rescues"
-    assert "6 workers in a row were lost" in step.events[-1].message
+    assert "lost or set aside 6 times in a row" in step.events[-1].message
 
 
 def test_a_model_call_that_lost_six_workers_is_closed_and_its_words_stand():

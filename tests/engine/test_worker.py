@@ -11,7 +11,6 @@ from holdfast.core.events import (
 )
 from holdfast.core.lifecycle import Status
 from holdfast.engine.rescue import rescue
-from holdfast.errors import StoreUnavailable
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import Crash, FaultyStore
@@ -104,21 +103,14 @@ async def test_a_run_of_a_worker_that_died_is_taken_over():
 
 
 async def test_trouble_with_the_store_is_waited_out(caplog):
-    class Down(FaultyStore):
-        down = True
-
-        async def _pass(self):
-            if self.down:
-                raise StoreUnavailable("no answer")
-
-    store = MemoryStore(now=anyio.current_time)
-    line = Down(store)
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    line.down = True
     async with stage(ScriptedModel(["Hello"]), store=line) as play:
         await anyio.sleep(60)
         line.down = False
         assert (await play.ended(await play.start())).output == "Hello"
-    assert "cannot claim runs: no answer" in caplog.text
-    assert "the store is in trouble: no answer" in caplog.text
+    assert "cannot claim runs: the store refuses" in caplog.text
+    assert "the store is in trouble: the store refuses" in caplog.text
 
 
 async def test_a_worker_that_is_cut_off_drops_its_runs_before_another_may_take_them():

@@ -72,7 +72,7 @@ def test_what_was_to_be_looked_at_later_is_and_no_clock_draws_it_out(world, jump
     ledger = world()
     lease = held(ledger)
     ledger.append(lease, batch(STARTED), seen=1)
-    ledger.release(lease, seen=2, ready_in=300.0)
+    ledger.release(lease, seen=2, ready_in=300.0, timed=True)
     clock = Clock()
     again = world(now=1e9 + jump, clock=clock)
     assert again.next_ready() == left

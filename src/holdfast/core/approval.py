@@ -19,6 +19,10 @@ from holdfast.core.state import Grant, RunState, ToolState
 Denial: TypeAlias = Literal["denied", "expired", "refused"]
 
 
+#: Only these are a yes.
+YES = frozenset({"once", "session", "always"})
+
+
 class Allowed(Struct, frozen=True):
     """It may run now."""
 
@@ -55,10 +59,10 @@ def verdict(state: RunState, tool: ToolState, standing: Iterable[Grant]) -> Verd
         return Forbidden(
             "expired", "nobody answered in time; silence is not consent, so it was not run"
         )
-    if tool.answer == "deny":
-        return Forbidden("denied", "the person who was asked said no; do not try it another way")
-    if tool.answer:
+    if tool.answer in YES:
         return Allowed()
+    if tool.answer:
+        return Forbidden("denied", "the person who was asked said no; do not try it another way")
     if tool.asked:
         return Waiting()
     return _unasked(state, call, standing)

@@ -7,7 +7,7 @@ written: an event of an unknown tag is kept as such, for a newer version to unde
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -33,7 +33,6 @@ def _number(text: str) -> int | float:
 _tags = msgspec.json.Decoder(_Tag)
 _arguments = msgspec.json.Decoder(float_hook=_number)
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
 def encode(event: Event) -> bytes:
@@ -42,18 +41,26 @@ def encode(event: Event) -> bytes:
     # A number that is not finite becomes null, which no reader takes for a number.
     if b"null" in body and not _finite(msgspec.to_builtins(event)):
         raise InvalidRequest("a number in it is infinite or none at all, which cannot be stored")
+    try:
+        _events.decode(body)
+    except _DAMAGE as error:
+        raise InvalidRequest(f"it could not be read back: {error}") from error
     return body
 
 
 def decode(body: bytes) -> Event | Unknown:
-    """The event in these bytes. Raises StoreError if they are damaged."""
+    """The event in these bytes. Raises StoreError if they are no event at all.
+
+    One that does not fit is a newer version's, be its tag known or not: damage is for the
+    store's checksums to find.
+    """
     try:
-        return _events.decode(body)  # type: ignore[no-any-return]
+        try:
+            return _events.decode(body)  # type: ignore[no-any-return]
+        except msgspec.ValidationError:
+            return Unknown(_tags.decode(body).type)
     except _DAMAGE as error:
-        unknown = _unknown(body)
-        if unknown is None:
-            raise StoreError(f"a stored event cannot be read: {error}") from error
-        return unknown
+        raise StoreError(f"a stored event cannot be read: {error}") from error
 
 
 def record(seq: int, at: float, event: Event) -> Recorded:
@@ -94,6 +101,8 @@ def _encode(value: object) -> bytes:
         raise InvalidRequest(_explain(error)) from None
     except RecursionError:
         raise InvalidRequest("it is nested too deeply to be stored") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"it cannot be stored: {error}") from error
 
 
 def _finite(value: Any) -> bool:
@@ -106,14 +115,6 @@ def _finite(value: Any) -> bool:
             return all(_finite(part) for part in value)
         case _:
             return True
-
-
-def _unknown(body: bytes) -> Unknown | None:
-    try:
-        tag = _tags.decode(body).type
-    except _DAMAGE:
-        return None
-    return None if tag in _TAGS else Unknown(tag)
 
 
 def _explain(error: UnicodeEncodeError) -> str:

@@ -94,7 +94,7 @@ class Pause(Struct, frozen=True):
 
 
 class Rest(Struct, frozen=True):
-    """Leave memory until a wish arrives or the timer runs out; or look again after a while."""
+    """Leave memory until a wish arrives or the timer runs out, or to look again after a while."""
 
     timer: Timer | None = None
     again: float = 0.0
@@ -254,7 +254,7 @@ def _expiry(state: RunState) -> Timer | None:
 
 def _lacking(state: RunState, lack: RunWaiting) -> Step:
     """Say once what is missing, then look again from time to time."""
-    return Rest(again=LOOK_AGAIN) if state.waiting == lack else Record((lack,))
+    return Rest(_expiry(state), LOOK_AGAIN) if state.waiting == lack else Record((lack,))
 
 
 def may_start(state: RunState, call_id: str, rules: Rules) -> bool:
@@ -307,5 +307,5 @@ def _receipt(state: RunState) -> Receipt:
 def _lost_too_often(state: RunState) -> RunFailed:
     return RunFailed(
         code="rescues",
-        message=f"{state.rescues} workers in a row were lost over this run before it got any further",
+        message=f"the run was lost or set aside {state.rescues} times in a row and got no further",
     )

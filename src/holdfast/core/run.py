@@ -212,6 +212,11 @@ def _tool_started(state: RunState, event: ToolStarted, recorded: Recorded) -> Ru
     return replace(state, waiting=None, tools=_change(state, event.call_id, start))
 
 
+def _progressed(state: RunState, event: ToolProgressed, recorded: Recorded) -> RunState:
+    _tool(state, event.call_id)
+    return state
+
+
 def _tool_finished(state: RunState, event: ToolFinished, recorded: Recorded) -> RunState:
     tool = _tool(state, event.call_id)
     doubts = state.doubts
@@ -291,7 +296,7 @@ _FOLDS: Mapping[type[Any], Callable[[RunState, Any, Recorded], RunState]] = {
     ModelReplied: _replied,
     ModelFailed: _failed,
     ToolStarted: _tool_started,
-    ToolProgressed: lambda state, event, recorded: state,
+    ToolProgressed: _progressed,
     ToolFinished: _tool_finished,
     ApprovalRequested: _requested,
     ApprovalAnswered: _answered,

@@ -33,9 +33,10 @@ from holdfast.core.messages import (
 )
 from holdfast.core.plan import CallModel
 from holdfast.engine.coalesce import Maker
+from holdfast.engine.foreign import told
 from holdfast.engine.listen import listen
 from holdfast.engine.means import Means
-from holdfast.engine.scribe import Scribe
+from holdfast.engine.scribe import Scribe, answered
 from holdfast.engine.use import review
 from holdfast.errors import BadReply, InvalidRequest, ModelError
 
@@ -73,8 +74,8 @@ async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
         failed = ModelFailed(
             turn=step.turn,
             attempt=step.attempt,
-            reason=error.reason,
-            message=storable(str(error)),
+            reason=storable(error.reason),
+            message=told(error),
             status=error.status,
             retry_after=error.retry_after,
             waited=round(error.waited, 6),
@@ -123,9 +124,12 @@ class _Ear:
         if any(self._held.values()):
             raise BadReply("the model ended in the middle of a character")
         if len(done.calls) > MOST_CALLS:
-            asked = len(done.calls)
-            raise BadReply(f"the model asked for {asked} calls at once; {MOST_CALLS} is the limit")
-        self._count(sum(len(asked.arguments) for asked in done.calls))
+            count = len(done.calls)
+            raise BadReply(f"the model asked for {count} calls at once; {MOST_CALLS} is the limit")
+        for asked in done.calls:
+            self._count(len(asked.tool) + len(asked.arguments) + len(asked.model_id or ""))
+        for thought in done.reasoning:
+            self._count(len(thought.text) + len(thought.seal))
         reply = ModelReplied(
             turn=self._step.turn,
             attempt=self._step.attempt,
@@ -160,5 +164,5 @@ def _reasoning(turn: int, attempt: int, text: str) -> ReasoningStreamed:
 
 async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:
     """The conversation that came with the request."""
-    blobs = [await means.store.blob(ref.sha256) for ref in accepted.history]
+    blobs = [await answered(means.store.blob(ref.sha256)) for ref in accepted.history]
     return tuple(message for blob in blobs for message in decode_messages(blob))

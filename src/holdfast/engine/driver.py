@@ -6,11 +6,13 @@ at what was recorded before the intent, so nothing starts after an acknowledged 
 
 from __future__ import annotations
 
+from math import inf
 from typing import assert_never
 from zlib import crc32
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from holdfast.core.events import ApprovalRequested, ToolStarted
 from holdfast.core.lease import remaining
@@ -31,6 +33,15 @@ from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.engine.tasks import task_group
 from holdfast.engine.use import use_tool
+from holdfast.errors import IllegalEvent
+
+
+class Again(Struct, frozen=True):
+    """When to look at a resting run again: in so many seconds, or, if None, when somebody asks."""
+
+    seconds: float | None = None
+    #: It is what the run rests for.
+    timed: bool = False
 
 
 class Driver:
@@ -48,23 +59,20 @@ class Driver:
         )
         self._deadlines: dict[tuple[float, float], float] = {}
 
-    async def drive(self) -> float | None:
-        """Go on until the run ends or has to wait for someone.
-
-        Returns the seconds after which to look at it again, None for when somebody asks.
-        """
+    async def drive(self) -> Again:
+        """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
         rest: Rest | None = None
         async with task_group() as tasks:
             tasks.start_soon(self._scribe.keep_writing)
             rest = await self._go_on(tasks)
             # On a stop the tools end here, before the end is written.
             tasks.cancel_scope.cancel()
-        if rest is None:
-            await self.wind_down()
-            rest = Rest()
-        if rest.timer:
-            return self._left(rest.timer)
-        return rest.again or None
+        if rest is not None:
+            return self._again(rest)
+        if not self._scribe.state.stopping:
+            raise IllegalEvent("a run was left without a stop and without a reason")
+        await self.wind_down()
+        return Again()
 
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
@@ -135,6 +143,11 @@ class Driver:
             await news.wait()
         if timer and wait.cancelled_caught:
             await self._perform(timer.then, tasks)
+
+    def _again(self, rest: Rest) -> Again:
+        left = self._left(rest.timer) if rest.timer else inf
+        seconds = min(left, rest.again or inf)
+        return Again(seconds, timed=seconds == left) if seconds < inf else Again()
 
     def _left(self, timer: Timer) -> float:
         """Seconds to go, by a deadline fixed on our own clock when the timer was first seen."""

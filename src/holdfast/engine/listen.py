@@ -7,14 +7,21 @@ a slow disk of ours is never mistaken for their silence.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from math import inf
 
 import anyio
+import anyio.lowlevel
 
 from holdfast.core.messages import Chunk, Done, Heard, Said, Thought
 from holdfast.core.watchdog import Patience, Watchdog
-from holdfast.errors import BadReply, ModelError
+from holdfast.engine.foreign import no_stray_cancel
+from holdfast.errors import BadReply, ModelError, ModelUnavailable
+
+#: Seconds a model may take to hang up.
+CLOSING = 5.0
+
+#: Chunks after which everyone else gets a turn, though the model never waits.
+TURN = 32
 
 
 async def listen(
@@ -28,21 +35,27 @@ async def listen(
     seconds of silence before it.
     """
     dog = Watchdog(patience, now=anyio.current_time())
+    count = 0
     try:
-        async with aclosing(chunks):
-            with anyio.CancelScope(deadline=dog.deadline) as line:
-                async for chunk in chunks:
-                    if isinstance(chunk, Done):
-                        return chunk
-                    line.deadline = inf
-                    await _pass_on(chunk, dog, hear)
-                    line.deadline = dog.deadline
+        with anyio.CancelScope(deadline=dog.deadline) as line, no_stray_cancel(ModelUnavailable):
+            async for chunk in chunks:
+                if isinstance(chunk, Done):
+                    return chunk
+                line.deadline = inf
+                await _pass_on(chunk, dog, hear)
+                line.deadline = dog.deadline
+                count += 1
+                if count % TURN == 0:
+                    await anyio.lowlevel.checkpoint()
         if line.cancelled_caught:
             raise dog.stalled(now=anyio.current_time())
         raise BadReply("the reply broke off without its end marker", reason="truncated")
     except ModelError as error:
         error.waited = dog.quiet(now=anyio.current_time())
         raise
+    finally:
+        with anyio.move_on_after(CLOSING, shield=True):
+            await chunks.aclose()
 
 
 async def _pass_on(chunk: Chunk, dog: Watchdog, hear: Callable[[Chunk], Awaitable[None]]) -> None:

@@ -30,7 +30,7 @@ async def pass_on(store: Store, supervisor: Supervisor, claim: Callable[[], None
             async with aclosing(store.changes()) as changes:
                 async for run_id in changes:
                     if run_id in supervisor.live:
-                        await supervisor.look(run_id)
+                        supervisor.tell(run_id)
                     else:
                         claim()
         except StoreError as error:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
+from typing import get_args
 
 import anyio
 from msgspec.structs import replace
@@ -43,8 +44,9 @@ from holdfast.errors import (
     StoreError,
 )
 
-#: Seconds that ending a stopped run may take whoever ends it.
+#: Seconds for which whoever stops a run that nobody holds takes it, and may take to end it.
 END_LEASE = 10.0
+END_LIMIT = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +103,11 @@ class Runs:
                 wish = StopRequested(by=by, reason=reason)
                 await self._store.wish(run_id, wish, seen=state.seq)
             stop.recorded = True
+            stop.over.set()
             await self._end_unheld(run_id)
         finally:
-            del self._stops[run_id]
+            if self._stops.get(run_id) is stop:
+                del self._stops[run_id]
             stop.over.set()
 
     async def answer(
@@ -116,6 +120,9 @@ class Runs:
         by: str = "",
     ) -> tuple[str, ...]:
         """Answer an approval, or all that are pending. Returns the ids this answer settled."""
+        if choice not in get_args(Choice):
+            choices = ", ".join(get_args(Choice))
+            raise InvalidRequest(f"{choice!r} is no answer; it must be one of {choices}")
         state = await self._living(run_id)
         settled: list[str] = []
         ids = _meant(run_id, state, approval_id, everything=everything)
@@ -157,11 +164,12 @@ class Runs:
 
     async def _end_unheld(self, run_id: str) -> None:
         try:
-            with anyio.move_on_after(END_LEASE, shield=True):
+            with anyio.move_on_after(END_LIMIT, shield=True):
                 lease = await self._store.seize(run_id, self._name, ttl=END_LEASE)
                 if lease is None:
                     return
                 scribe = await Scribe.open(self._store, lease)
+                scribe.limit = END_LIMIT
                 await Driver(scribe, self._means).wind_down()
                 await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)
         except StoreError as error:

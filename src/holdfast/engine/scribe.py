@@ -8,9 +8,9 @@ given up on, and then the run is dropped, since nobody knows what was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import reduce
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import anyio
 
@@ -22,15 +22,29 @@ from holdfast.engine.coalesce import Coalescer, Maker
 from holdfast.errors import StoreUnavailable, WishPending
 from holdfast.ports import Store
 
+T = TypeVar("T")
+
 #: Seconds a commit may take before the store counts as gone.
 STORE_LIMIT = 30.0
 
 
+async def answered(call: Awaitable[T]) -> T:
+    """What the store answers, if it does so in time. Raises StoreUnavailable if it does not."""
+    try:
+        with anyio.fail_after(STORE_LIMIT):
+            return await call
+    except TimeoutError as error:
+        raise StoreUnavailable(f"the store did not answer for {STORE_LIMIT:g} s") from error
+
+
 class Scribe:
+    """`limit` is how long a commit may take, in seconds; less when there is less time."""
+
     def __init__(self, store: Store, lease: Lease, state: RunState) -> None:
         self._store = store
         self.lease = lease
         self.state = state
+        self.limit = STORE_LIMIT
         #: Set, and replaced, whenever the state has moved on.
         self.news = anyio.Event()
         self._wishes = 0
@@ -41,7 +55,7 @@ class Scribe:
 
     @classmethod
     async def open(cls, store: Store, lease: Lease) -> Self:
-        return cls(store, lease, replay(await store.read(lease.run_id)))
+        return cls(store, lease, replay(await answered(store.read(lease.run_id))))
 
     async def record(self, *events: Event, blobs: Mapping[str, bytes] = {}) -> None:
         """Write these, after all that was said before. Raises what the store raises.
@@ -50,7 +64,7 @@ class Scribe:
         the state then, for a new plan.
         """
         wishes = self._wishes
-        with anyio.move_on_after(STORE_LIMIT, shield=True) as limit:
+        with anyio.move_on_after(self.limit, shield=True) as limit:
             async with self._one:
                 said = self._gathered.take()
                 if any(isinstance(event, FINAL) for event in events):
@@ -61,7 +75,7 @@ class Scribe:
                         return
                 await self._append((*said, *events), blobs)
         if limit.cancelled_caught:
-            raise StoreUnavailable(f"the store took nothing for {STORE_LIMIT:g} s")
+            raise StoreUnavailable(f"the store took nothing for {self.limit:g} s")
 
     async def give_back(
         self, why: Literal["drained", "rescued", "tripped"], *, worker: str, detail: str = ""
@@ -90,7 +104,8 @@ class Scribe:
     async def catch_up(self) -> None:
         """Learn what others have recorded since."""
         async with self._one:
-            self._take(await self._store.read(self.lease.run_id, after=self.state.seq))
+            read = self._store.read(self.lease.run_id, after=self.state.seq)
+            self._take(await answered(read))
 
     async def _append(self, events: Sequence[Event], blobs: Mapping[str, bytes]) -> None:
         # A bad event is refused before it is written, not after.

@@ -2,48 +2,66 @@
 
 A run is a cancel scope. Stopping it is: the wish is written down, then its scope is
 cancelled. Nothing else closes a connection or ends a task, so when a stream breaks while no
-scope was cancelled, it really was the network.
+scope was cancelled, it really was the network. The scope's deadline is the end of the
+worker's tenure: a run that is not renewed in time is dropped before anyone else may have it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
 import anyio
 from anyio.abc import TaskGroup
 
 from holdfast.core.lease import Lease, Tenure
-from holdfast.core.messages import storable
-from holdfast.engine.driver import Driver
+from holdfast.engine.driver import Again, Driver
+from holdfast.engine.foreign import no_stray_cancel, told
 from holdfast.engine.means import Means
-from holdfast.engine.scribe import Scribe
-from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable, WishPending
+from holdfast.engine.rescue import LEFT_ALONE, UNSEEN
+from holdfast.engine.scribe import Scribe, answered
+from holdfast.engine.tasks import task_group
+from holdfast.errors import (
+    HoldfastError,
+    LeaseLost,
+    StoreFull,
+    StoreUnavailable,
+    WishPending,
+)
 
-#: Seconds for a run that was cut off to write its end, store permitting.
+#: Seconds for a run that was cut off to write its end.
 LAST_WORDS = 5.0
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass
 class LiveRun:
     """A run this process holds. `lost` once it may no longer write."""
 
-    lease: Lease
-    tenure: Tenure
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    scribe: Scribe | None = None
-    lost: bool = False
+    def __init__(self, lease: Lease, tenure: Tenure) -> None:
+        self.lease = lease
+        self.scope = anyio.CancelScope(deadline=tenure.over_at)
+        self.scribe: Scribe | None = None
+        self.lost = False
+        #: Set when something may have been wished for it.
+        self.told = anyio.Event()
+
+    def renewed(self, tenure: Tenure) -> None:
+        self.scope.deadline = tenure.over_at
+
+    @property
+    def over(self) -> bool:
+        """It may belong to another worker by now."""
+        return self.lost or anyio.current_time() >= self.scope.deadline
 
 
 class Supervisor:
-    def __init__(self, means: Means, tasks: TaskGroup) -> None:
-        self._means, self._tasks = means, tasks
+    """`left` is called whenever a run has left."""
+
+    def __init__(self, means: Means, tasks: TaskGroup, left: Callable[[], None]) -> None:
+        self._means, self._tasks, self._left = means, tasks, left
         self._live: dict[str, LiveRun] = {}
-        #: Set, and replaced, whenever a run has left.
-        self.left = anyio.Event()
+        self._gone = anyio.Event()
 
     @property
     def live(self) -> Mapping[str, LiveRun]:
@@ -52,17 +70,14 @@ class Supervisor:
     def start(self, lease: Lease, tenure: Tenure) -> None:
         """Carry this run until it ends, rests or is lost."""
         live = LiveRun(lease, tenure)
+        # It may still be on its way out under an older lease; that one writes nothing more.
         self._live[lease.run_id] = live
         self._tasks.start_soon(self._supervise, live, name=f"run {lease.run_id}")
 
-    async def look(self, run_id: str) -> None:
-        """Something was wished for this run: learn what. A stop takes effect here."""
-        live = self._live.get(run_id)
-        if live is None or live.scribe is None:
-            return
-        await live.scribe.catch_up()
-        if live.scribe.state.stopping:
-            live.scope.cancel()
+    def tell(self, run_id: str) -> None:
+        """Something may have been wished for this run. It finds out for itself, in its own time."""
+        if live := self._live.get(run_id):
+            live.told.set()
 
     def lose(self, run_id: str) -> None:
         """The run may belong to another worker by now: drop it, unwritten."""
@@ -75,9 +90,15 @@ class Supervisor:
         for live in self._live.values():
             live.scope.cancel()
 
+    async def emptied(self) -> None:
+        """Wait until there is no run left."""
+        while self._live:
+            await self._gone.wait()
+
     async def _supervise(self, live: LiveRun) -> None:
         try:
-            await self._carry(live)
+            with no_stray_cancel(RuntimeError):
+                await self._carry(live)
         except (LeaseLost, StoreFull, StoreUnavailable) as error:
             # What was written last may not be known, or there is no room for more: its lease runs
             # out, and whoever can write again takes it up.
@@ -86,50 +107,74 @@ class Supervisor:
             _log.exception("run %s stumbled", live.lease.run_id)
             await self._set_aside(live, error)
         finally:
-            del self._live[live.lease.run_id]
-            self.left.set()
-            self.left = anyio.Event()
+            if self._live.get(live.lease.run_id) is live:
+                del self._live[live.lease.run_id]
+            self._gone.set()
+            self._gone = anyio.Event()
+            self._left()
 
     async def _carry(self, live: LiveRun) -> None:
-        again: float | None = None
         with live.scope:
-            live.scribe = await Scribe.open(self._means.store, live.lease)
-            driver = Driver(live.scribe, self._means)
-            while True:
-                again = await driver.drive()
-                if await self._release(live, again):
-                    return
-        if not live.lost:
+            scribe = live.scribe = await Scribe.open(self._means.store, live.lease)
+            driver = Driver(scribe, self._means)
+            async with task_group() as tasks:
+                tasks.start_soon(self._heed, live, scribe)
+                while not await self._release(scribe, await driver.drive()):
+                    pass
+                tasks.cancel_scope.cancel()
+            return
+        if not live.over:
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._last_words(live)
 
+    async def _heed(self, live: LiveRun, scribe: Scribe) -> None:
+        """Learn what is wished for the run, as one hears of it. A stop takes effect here."""
+        while True:
+            await live.told.wait()
+            live.told = anyio.Event()
+            await scribe.catch_up()
+            if scribe.state.stopping:
+                live.scope.cancel()
+
     async def _last_words(self, live: LiveRun) -> None:
         """The scope was cancelled. What the journal says tells whether it was a stop or a farewell."""
-        scribe = live.scribe = live.scribe or await Scribe.open(self._means.store, live.lease)
+        scribe = live.scribe or await Scribe.open(self._means.store, live.lease)
+        scribe.limit = LAST_WORDS
         if not scribe.state.stopping:
             await scribe.catch_up()
         await Driver(scribe, self._means).wind_down()
         await scribe.give_back("drained", worker=live.lease.worker)
-        await self._release(live, 0.0)
+        await self._release(scribe, Again(0.0))
 
-    async def _release(self, live: LiveRun, again: float | None) -> bool:
+    async def _release(self, scribe: Scribe, again: Again) -> bool:
         """Let go, unless something was wished meanwhile; then it is in the state."""
-        assert live.scribe is not None
         try:
-            await self._means.store.release(live.lease, seen=live.scribe.state.seq, ready_in=again)
+            await answered(
+                self._means.store.release(
+                    scribe.lease,
+                    seen=scribe.state.seq,
+                    ready_in=again.seconds,
+                    timed=again.timed,
+                )
+            )
         except WishPending:
-            await live.scribe.catch_up()
+            await scribe.catch_up()
             return False
         return True
 
     async def _set_aside(self, live: LiveRun, error: Exception) -> None:
         """Put a run that stumbled back in the queue, a little later each time."""
-        detail = storable(f"{type(error).__name__}: {error}")[:1000]
+        detail = f"{type(error).__name__}: {told(error)}"[:1000]
         try:
             with anyio.move_on_after(LAST_WORDS, shield=True):
-                scribe = live.scribe = await Scribe.open(self._means.store, live.lease)
+                scribe = await Scribe.open(self._means.store, live.lease)
+                scribe.limit = LAST_WORDS
                 await scribe.give_back("tripped", worker=live.lease.worker, detail=detail)
-                while not await self._release(live, min(2.0**scribe.state.rescues, 60.0)):
+                while not await self._release(scribe, Again(min(2.0**scribe.state.rescues, 60.0))):
                     pass
-        except StoreError:
+        except (LeaseLost, StoreFull, StoreUnavailable):
             _log.warning("run %s is left to be rescued", live.lease.run_id)
+        except HoldfastError:
+            # Its very journal makes no sense. Nothing is added to it.
+            with anyio.move_on_after(LAST_WORDS, shield=True):
+                await self._means.store.release(live.lease, seen=UNSEEN, ready_in=LEFT_ALONE)

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
 from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
 from holdfast.core.state import RunState
+from holdfast.engine.foreign import MOST_WORDS, no_stray_cancel, told
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout
@@ -23,6 +24,9 @@ from holdfast.ports import Review, ToolUse
 
 #: Characters of output a model is shown of one call. The whole is kept as a blob.
 OUTPUT_LIMIT = 64 * 1024
+
+#: Characters of progress that are kept of one call.
+PROGRESS_LIMIT = 1024 * 1024
 
 
 def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
@@ -32,15 +36,16 @@ def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
     try:
         seen = _look(asked.tool, arguments, state, means)
     except ToolError as error:
-        problem = str(error)
+        problem = told(error)
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        problem = f"{asked.tool} could not read its arguments: {type(error).__name__}: {error}"
+        name = type(error).__name__
+        problem = f"{asked.tool} could not read its arguments: {name}: {told(error)}"
     return ToolCall(
         id=means.new_id("call"),
         model_id=asked.model_id,
         tool=asked.tool,
         arguments=arguments,
-        problem=storable(problem),
+        problem=storable(problem)[:MOST_WORDS],
         gate=seen.gate,
         reason=seen.reason,
         subject=seen.subject,
@@ -58,7 +63,10 @@ def _look(name: str, arguments: str, state: RunState, means: Means) -> Review:
         raise ToolError(f"the arguments of {name} must be a JSON object: {error}") from error
     if name not in means.tools:
         return Review(gate="ask", reason=f"{name} was not at hand to look at this call")
-    return means.tools[name].review(arguments)
+    seen = means.tools[name].review(arguments)
+    if not isinstance(seen, Review):
+        raise ToolError(f"{name} does not say whether this may run, so it does not")
+    return seen
 
 
 async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
@@ -67,19 +75,21 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
     limit = spec.timeout if spec and spec.timeout else None
     began = anyio.current_time()
     outcome: Outcome = "error"
+    progress = _Progress(scribe, call.id)
     try:
-        with anyio.move_on_after(limit) as time:
-            progress = partial(scribe.say, partial(_progress, call.id))
-            use = ToolUse(arguments=call.arguments, effect_id=call.id, progress=progress)
+        with anyio.move_on_after(limit) as time, no_stray_cancel(ToolError):
+            use = ToolUse(arguments=call.arguments, effect_id=call.id, progress=progress.report)
             outcome, output = "ok", str(await means.tools[call.tool].run(use))
         if time.cancelled_caught:
             raise ToolTimeout(call.tool, limit or 0.0)
     except ToolTimeout as error:
         outcome, output = "timeout", str(error)
     except ToolError as error:
-        output = str(error)
+        outcome, output = "error", told(error)
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        output = f"{type(error).__name__}: {error}"
+        outcome, output = "error", f"{type(error).__name__}: {told(error)}"
+    finally:
+        progress.over = True
     finished, blobs = _result(call, outcome, output, round(anyio.current_time() - began, 6))
     await scribe.record(finished, blobs=blobs)
 
@@ -108,5 +118,23 @@ def _shorten(output: str) -> str:
     return f"{head}\n[… {left_out} characters left out; the whole output is kept …]\n{tail}"
 
 
+class _Progress:
+    """What a tool reports on its way: so much and no more, and nothing once it has ended."""
+
+    def __init__(self, scribe: Scribe, call_id: str) -> None:
+        self._say = partial(scribe.say, partial(_progress, call_id))
+        self._left = PROGRESS_LIMIT
+        self.over = False
+
+    async def report(self, text: str) -> None:
+        if self.over or self._left <= 0:
+            return
+        words = str(text)[: self._left]
+        self._left -= len(words)
+        if not self._left:
+            words += "\n[… further progress is not kept]\n"
+        await self._say(storable(words))
+
+
 def _progress(call_id: str, text: str) -> ToolProgressed:
-    return ToolProgressed(call_id=call_id, text=storable(text))
+    return ToolProgressed(call_id=call_id, text=text)

@@ -8,7 +8,7 @@ worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 class Worker:
+    """`only`: carry these runs and no others, for a worker that has its store to itself."""
+
     def __init__(
         self,
         means: Means,
@@ -37,29 +39,33 @@ class Worker:
         capacity: int = 1000,
         ttl: float = 10.0,
         drain: float = 30.0,
+        only: Container[str] | None = None,
     ) -> None:
         self._means, self._store = means, means.store
         self.name = name
         self._capacity, self._ttl, self._drain = capacity, ttl, drain
+        self._only = only
         self._bell = anyio.Event()
         self._leaving = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Work until told to leave, then let go of everything that does not end in time."""
         async with task_group() as tasks:
-            supervisor = Supervisor(self._means, tasks)
-            claims = anyio.CancelScope()
-            tasks.start_soon(self._keep_claiming, supervisor, claims)
+            supervisor = Supervisor(self._means, tasks, self._ring)
+            claims, claimed = anyio.CancelScope(), anyio.Event()
+            tasks.start_soon(self._keep_claiming, supervisor, claims, claimed)
             tasks.start_soon(self._keep_on, lambda: self._renew(supervisor), self._ttl / 3)
             tasks.start_soon(self._keep_on, lambda: self._rescue(supervisor), self._ttl / 2)
             tasks.start_soon(pass_on, self._store, supervisor, self._ring)
             task_status.started()
             await self._leaving.wait()
             claims.cancel()
+            # What is being claimed right now has to be let go of, too.
+            await claimed.wait()
             with anyio.move_on_after(self._drain):
-                await _emptied(supervisor)
+                await supervisor.emptied()
             supervisor.let_go()
-            await _emptied(supervisor)
+            await supervisor.emptied()
             tasks.cancel_scope.cancel()
 
     def leave(self, *, drain: float | None = None) -> None:
@@ -68,7 +74,9 @@ class Worker:
             self._drain = drain
         self._leaving.set()
 
-    async def _keep_claiming(self, supervisor: Supervisor, scope: anyio.CancelScope) -> None:
+    async def _keep_claiming(
+        self, supervisor: Supervisor, scope: anyio.CancelScope, done: anyio.Event
+    ) -> None:
         with scope:
             while True:
                 bell = self._bell
@@ -83,6 +91,7 @@ class Worker:
                     wait = 1.0
                 with anyio.move_on_after(wait):
                     await bell.wait()
+        done.set()
 
     async def _claim(self, supervisor: Supervisor) -> None:
         room = self._capacity - len(supervisor.live)
@@ -93,7 +102,9 @@ class Worker:
         # that takes longer than it would last is worth nothing.
         with anyio.move_on_after(self._ttl, shield=True):
             for lease in await self._store.claim(self.name, ttl=self._ttl, limit=room):
-                supervisor.start(lease, Tenure(self._ttl, asked))
+                # Any other is held and not touched: nothing on record says that it was taken.
+                if self._only is None or lease.run_id in self._only:
+                    supervisor.start(lease, Tenure(self._ttl, asked))
 
     async def _renew(self, supervisor: Supervisor) -> None:
         live = list(supervisor.live.values())
@@ -102,16 +113,21 @@ class Worker:
         if live:
             with anyio.move_on_after(self._ttl / 3):
                 held = await self._store.renew([run.lease for run in live], ttl=self._ttl)
+        if held is None:
+            return
         for run in live:
-            if held is not None and run.lease.run_id in held:
-                run.tenure = Tenure(self._ttl, asked)
-                if run.scribe and held[run.lease.run_id] > run.scribe.state.seq:
-                    await supervisor.look(run.lease.run_id)
-            elif held is not None or anyio.current_time() >= run.tenure.over_at:
+            seq = held.get(run.lease.run_id)
+            if seq is None:
                 supervisor.lose(run.lease.run_id)
+                continue
+            run.renewed(Tenure(self._ttl, asked))
+            if run.scribe and seq > run.scribe.state.seq:
+                supervisor.tell(run.lease.run_id)
 
     async def _rescue(self, supervisor: Supervisor) -> None:
-        for run_id in await rescue(self._store, self.name, ttl=self._ttl, live=supervisor.live):
+        for run_id in await rescue(
+            self._store, self.name, ttl=self._ttl, live=supervisor.live, only=self._only
+        ):
             _log.info("run %s was left by its worker and is queued again", run_id)
 
     async def _keep_on(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
@@ -125,8 +141,3 @@ class Worker:
     def _ring(self) -> None:
         self._bell.set()
         self._bell = anyio.Event()
-
-
-async def _emptied(supervisor: Supervisor) -> None:
-    while supervisor.live:
-        await supervisor.left.wait()

@@ -57,7 +57,7 @@ def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     try:
         _check_ours(connection, path)
         grant(connection, WRITER, path)
-        migrate(connection, path, _scripts())
+        migrate(connection, path, scripts())
     except BaseException:
         connection.close()
         raise
@@ -131,7 +131,8 @@ def _sync_directory(folder: Path) -> None:
         os.close(handle)
 
 
-def _scripts() -> list[str]:
+def scripts() -> list[str]:
+    """What makes the schema, one script a version."""
     folder = files("holdfast.stores").joinpath("sql/sqlite")
     return [script.read_text() for script in sorted(folder.iterdir(), key=lambda one: one.name)]
 

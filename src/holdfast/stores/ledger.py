@@ -31,6 +31,7 @@ from holdfast.core.events import (
 from holdfast.core.lease import Lease, remaining
 from holdfast.errors import (
     Conflict,
+    JournalDamaged,
     LeaseLost,
     NotFound,
     RunFinished,
@@ -212,7 +213,9 @@ class Ledger:
                 held[run.id] = run.seq
         return held
 
-    def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+    def release(
+        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+    ) -> None:
         run = self._held(lease)
         if run is None:
             return
@@ -222,7 +225,7 @@ class Ledger:
         if run.ended:
             return
         if ready_in is not None:
-            self._ready(run, ready_in)
+            self._ready(run, ready_in, timed=timed)
             self.changed[run.id] = None
         elif run.place != "resting":
             self._db.execute("update run set place = 'resting' where key = ?", (run.key,))
@@ -284,12 +287,12 @@ class Ledger:
             self._db.execute("insert or ignore into blob values (?, ?)", (name, body))
             self._db.execute("insert or ignore into blob_use values (?, ?)", (name, run.key))
 
-    def _ready(self, run: _Run, seconds: float) -> None:
+    def _ready(self, run: _Run, seconds: float, *, timed: bool = False) -> None:
         self._db.execute(
-            "update run set place = 'ready', ready_at = ?, ready_in = ? where key = ?",
-            (self._now() + seconds, seconds, run.key),
+            "update run set place = 'ready', ready_at = ?, ready_in = ?, timed = ? where key = ?",
+            (self._now() + seconds, seconds, timed, run.key),
         )
-        self._put(replace(run, place="ready", ready_at=self._clock() + seconds, timed=seconds > 0))
+        self._put(replace(run, place="ready", ready_at=self._clock() + seconds, timed=timed))
 
     def _grant(self, run: _Run, worker: str, ttl: float) -> Lease:
         due = run.place == "ready" and run.timed and run.ready_at <= self._clock()
@@ -326,12 +329,13 @@ class Ledger:
         """What had not ended when the file was last written. Whoever held a run then is gone."""
         now, clock = self._now(), self._clock()
         rows = self._db.execute(
-            "select run.key, id, place, epoch, ready_at, ready_in, seq, sum from run join event"
+            "select run.key, id, place, epoch, ready_at, ready_in, timed, seq, sum"
+            " from run join event"
             " on event.run = run.key and seq ="
             " (select max(seq) from event as last where last.run = run.key)"
             " where place != 'ended'"
         )
-        for key, id, place, epoch, ready_at, ready_in, seq, chain in rows:
+        for key, id, place, epoch, ready_at, ready_in, timed, seq, chain in rows:
             wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
             self._runs[id] = _Run(
                 id=id,
@@ -341,7 +345,7 @@ class Ledger:
                 epoch=epoch,
                 place=place,
                 ready_at=clock + wait,
-                timed=bool(ready_in),
+                timed=bool(timed),
             )
 
 
@@ -357,11 +361,30 @@ def link(before: bytes, seq: int, at: float, body: bytes) -> bytes:
 def read(
     connection: apsw.Connection, key: int, *, after: int, limit: int = -1
 ) -> Sequence[Recorded]:
-    """Events of a run past `after`, from the file."""
+    """Events of a run past `after`, from the file.
+
+    Raises JournalDamaged at the first that is not what was written, or is missing.
+    """
     rows = connection.execute(
-        "select seq, at, coalesce(event.body, blob.body) from event"
+        "select seq, at, coalesce(event.body, blob.body), sum from event"
         " left join blob on blob.sha256 = event.long"
         " where run = ? and seq > ? order by seq limit ?",
         (key, after, limit),
     )
-    return [recall(seq, at, body) for seq, at, body in rows]
+    query = "select sum from event where run = ? and seq = ?"
+    chain = connection.execute(query, (key, after)).get if after else b""
+    events = []
+    for expected, (seq, at, body, sum) in enumerate(rows, after + 1):
+        if seq != expected or not _follows(chain, seq, at, body, sum):
+            run_id = connection.execute("select id from run where key = ?", (key,)).get
+            raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
+        chain = sum
+        events.append(recall(seq, at, body))
+    return events
+
+
+def _follows(before: object, seq: int, at: object, body: object, sum: object) -> bool:
+    """Whether this is what was written there; each may have become anything."""
+    if isinstance(before, bytes) and isinstance(at, float) and isinstance(body, bytes):
+        return link(before, seq, at, body) == sum
+    return False

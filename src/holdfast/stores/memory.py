@@ -150,7 +150,9 @@ class MemoryStore:
                 held[lease.run_id] = len(run.log)
         return held
 
-    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
+    async def release(
+        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+    ) -> None:
         await anyio.lowlevel.checkpoint()
         run = self._runs.get(lease.run_id)
         if run is None or run.epoch != lease.epoch or not run.holder:
@@ -161,7 +163,7 @@ class MemoryStore:
         run.holder = ""
         del self._held[lease.run_id]
         if ready_in is not None and not run.ended:
-            self._make_ready(lease.run_id, ready_in)
+            self._make_ready(lease.run_id, ready_in, timed=timed)
 
     async def next_ready(self) -> float | None:
         await anyio.lowlevel.checkpoint()
@@ -208,8 +210,8 @@ class MemoryStore:
         due = ready is not None and ready.timed and ready.at <= now
         return Lease(run_id, worker, run.epoch, due=due)
 
-    def _make_ready(self, run_id: str, seconds: float) -> None:
-        self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=seconds > 0)
+    def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
+        self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)
         self._announce(run_id)
 
     def _announce(self, run_id: str) -> None:

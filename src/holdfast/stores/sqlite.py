@@ -163,8 +163,12 @@ class SqliteStore:
         held: Mapping[str, int] = await self._ask(lambda ledger: ledger.renew(leases, ttl=ttl))
         return held
 
-    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
-        await self._ask(lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in))
+    async def release(
+        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+    ) -> None:
+        await self._ask(
+            lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in, timed=timed)
+        )
 
     async def next_ready(self) -> float | None:
         seconds: float | None = await self._ask(Ledger.next_ready)

@@ -35,6 +35,9 @@ LOOK = 1.0
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+#: Whatever a sync failed for, what the disk has kept is not known.
+_SYNCS = frozenset({apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC})
+
 
 @dataclass
 class _Request:
@@ -103,8 +106,10 @@ class Writer:
             while self._turn():
                 pass
         finally:
-            self._close()
-            self._call(_settle, self._closed, None, None)
+            try:
+                self._close()
+            finally:
+                self._call(_settle, self._closed, None, None)
 
     def _turn(self) -> bool:
         """Take what waits, do it, commit, answer. False when it was the last."""
@@ -173,22 +178,25 @@ class Writer:
             self._looked = now
             self._ledger.full = not self._reserve.set_aside()
 
-    def _checkpoint(self, mode: int) -> None:
+    def _checkpoint(self, mode: int) -> bool:
+        """Copy the log into the database. False if that was not to be."""
         try:
             self._db.wal_checkpoint(mode=mode)
             self._pages = 0
+            return True
         except apsw.BusyError:
             # A reader is in the way; there will be another time.
             self._pages = 0
         except apsw.Error as error:
             self._translate(error)
+        return False
 
     def _translate(self, error: apsw.Error) -> StoreError:
         """What went wrong, for whoever asked. A sync that failed is the end of this writer."""
-        number = self._db.system_errno
-        if isinstance(error, apsw.FullError) or (
-            isinstance(error, apsw.IOError) and number in _FULL
-        ):
+        full = isinstance(error, apsw.FullError) or (
+            isinstance(error, apsw.IOError) and self._db.system_errno in _FULL
+        )
+        if full and error.extendedresult not in _SYNCS:
             return StoreFull("there is no space left for the journal")
         self.broken = StoreUnavailable(
             f"the journal cannot be written: {error}; nothing more is acknowledged"
@@ -196,8 +204,9 @@ class Writer:
         return self.broken
 
     def _close(self) -> None:
-        if not self.broken:
-            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        if self.broken or not self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE):
+            # Or closing would try once more to copy the log into the database.
+            self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._db.close()
 
     def _note_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:

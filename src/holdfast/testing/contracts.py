@@ -265,7 +265,7 @@ class StoreContract:
 
     async def test_a_resting_run_is_ready_when_its_time_has_come(self, store: Store) -> None:
         lease = await held(store)
-        await store.release(lease, seen=1, ready_in=TTL)
+        await store.release(lease, seen=1, ready_in=TTL, timed=True)
         assert await store.claim("b", ttl=60.0) == []
         left = await store.next_ready()
         assert left is not None and 0 < left <= TTL
@@ -273,9 +273,16 @@ class StoreContract:
         (again,) = await store.claim("b", ttl=60.0)
         assert again.due
 
+    async def test_a_run_that_rests_for_no_special_time_is_never_due(self, store: Store) -> None:
+        lease = await held(store)
+        await store.release(lease, seen=1, ready_in=TTL)
+        await anyio.sleep(TTL * 1.5)
+        (again,) = await store.claim("b", ttl=60.0)
+        assert not again.due
+
     async def test_a_run_that_is_seized_before_its_time_is_not_due(self, store: Store) -> None:
         lease = await held(store)
-        await store.release(lease, seen=1, ready_in=60.0)
+        await store.release(lease, seen=1, ready_in=60.0, timed=True)
         again = await store.seize("run_1", "b", ttl=60.0)
         assert again is not None and not again.due
 

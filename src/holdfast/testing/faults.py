@@ -4,6 +4,7 @@
     line.delay = 0.5        every call takes that long
     line.full = True        writes are refused for want of space
     line.cut = True         nothing gets through, and nobody says so
+    line.down = True        nothing gets through, and every call says so
     line.crash_after(3)     the process is gone after its third write from now
     line.die()              the process is gone
 
@@ -21,7 +22,7 @@ import anyio
 from holdfast.core.events import Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import ToolSpec
-from holdfast.errors import StoreFull
+from holdfast.errors import StoreFull, StoreUnavailable
 from holdfast.ports import Review, Store, Tool, ToolUse
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class FaultyStore:
         self._store = store
         self.delay = 0.0
         self.full = False
+        self.down = False
         self.dead = False
         self._cut = anyio.Event()
         self._cut.set()
@@ -99,8 +101,12 @@ class FaultyStore:
     async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
         return await self._call(lambda: self._store.renew(leases, ttl=ttl))
 
-    async def release(self, lease: Lease, *, seen: int, ready_in: float | None) -> None:
-        await self._call(lambda: self._store.release(lease, seen=seen, ready_in=ready_in))
+    async def release(
+        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+    ) -> None:
+        await self._call(
+            lambda: self._store.release(lease, seen=seen, ready_in=ready_in, timed=timed)
+        )
 
     async def next_ready(self) -> float | None:
         return await self._call(self._store.next_ready)
@@ -138,6 +144,8 @@ class FaultyStore:
         if self.cut:
             await self._cut.wait()
         self._check()
+        if self.down:
+            raise StoreUnavailable("the store refuses to talk")
 
     def _check(self) -> None:
         if self.dead:

@@ -137,7 +137,7 @@ class World:
         while anyio.current_time() < STORM:
             await anyio.sleep(self._random.expovariate(1 / BLOWS))
             line = self._random.choice(self._lines)
-            match self._random.randrange(6):
+            match self._random.randrange(7):
                 case 0 | 1:
                     line.die()
                 case 2:
@@ -147,6 +147,8 @@ class World:
                 case 4:
                     line.full = True
                 case 5:
+                    line.down = True
+                case 6:
                     self._skew += self._random.uniform(-86400.0, 86400.0)
             if self._random.random() < 0.5:
                 self._mend()
@@ -154,7 +156,7 @@ class World:
 
     def _mend(self) -> None:
         for line in self._lines:
-            line.cut, line.full, line.delay = False, False, 0.0
+            line.cut, line.full, line.down, line.delay = False, False, False, 0.0
 
     def _means(self, line: FaultyStore) -> Means:
         return Means(

@@ -1,5 +1,5 @@
 -- Every run that was ever accepted. `place` says where it is when nobody is looking:
--- ready (to be claimed from ready_at on), held (by a worker), resting (until a wish) or ended.
+-- ready (to be claimed from ready_at on; timed if that is what it rests for), held (by a worker), resting (until a wish) or ended.
 create table run (
     key integer primary key,
     id text not null unique,
@@ -7,7 +7,8 @@ create table run (
     epoch integer not null default 0,
     accepted_at real not null,
     ready_at real,
-    ready_in real
+    ready_in real,
+    timed integer not null default 0
 );
 
 -- What has not ended is what a start has to look at; there is little of it.
