@@ -21,17 +21,21 @@ class Clock:
 @pytest.fixture
 def world(tmp_path):
     """A file, and a way to open a ledger on it as after a restart."""
-    connections = []
+    ledgers = []
+
+    def close():
+        for ledger in ledgers:
+            ledger.flush()
+            ledger._db.close()
 
     def opened(*, now=1e9, clock=None):
-        for connection in connections:
-            connection.close()
-        connections[:] = [open_writer(tmp_path / "journal.db")]
-        return Ledger(connections[0], now=lambda: now, clock=clock or Clock())
+        close()
+        connection = open_writer(tmp_path / "journal.db")
+        ledgers[:] = [Ledger(connection, now=lambda: now, clock=clock or Clock())]
+        return ledgers[0]
 
     yield opened
-    for connection in connections:
-        connection.close()
+    close()
 
 
 def batch(*events, blobs=None):
@@ -117,6 +121,7 @@ def test_events_are_chained_and_the_chain_goes_on_after_a_restart(world):
     ledger.append(lease, batch(STARTED, CALLED), seen=1)
     again = world()
     again.wish("run_1", batch(StopRequested()), seen=0)
+    again.flush()
     rows = list(again._db.execute("select seq, at, body, sum from event order by seq"))
     chain = b""
     for seq, at, body, found in rows:
@@ -137,6 +142,7 @@ def test_a_long_body_stands_among_the_blobs_and_reads_the_same(world):
     long = InputAdded(parts=(Text("x" * LONG_BODY),))
     ledger.append(lease, batch(long, long), seen=1)
     assert ledger._db.execute("select count(*) from blob").get == 1
+    ledger.flush()
     one, two = read(ledger._db, 1, after=1)
     assert one.event == two.event == long
     assert one.body == encode(long)
@@ -191,5 +197,6 @@ def test_an_expired_claim_that_wrote_nothing_is_an_orphan_too(world):
 def test_a_row_is_never_written_twice(world):
     ledger = world()
     held(ledger)
+    ledger.flush()
     with pytest.raises(apsw.ConstraintError):
         ledger._db.execute("insert into event select * from event")

@@ -82,7 +82,7 @@ async def test_a_follower_that_stalls_costs_a_place_and_misses_nothing(path):
             for _ in range(3):
                 await store.append(lease, *[said("x")] * RING, seen=last)
                 last += RING
-            assert len(store._feeds["run_1"].ring) == RING
+            assert len(store._feeds["run_1"].ring) < 2 * RING
             await store.append(lease, RunCompleted(), seen=last)
             assert [recorded.seq async for recorded in events] == list(range(4, last + 2))
         assert store._feeds == {}

@@ -8,11 +8,13 @@ and needs no row. A transaction that fails leaves memory as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from struct import pack
 
 import apsw
+from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.codec import recall
 from holdfast.core.events import (
@@ -41,6 +43,8 @@ from holdfast.errors import (
 
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
+
+_INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
 
 #: Events of a live run that are kept at hand for whoever writes it.
 RECENT = 64
@@ -76,8 +80,7 @@ class Batch:
         return not any(isinstance(event, _GOES_ON) for event, _ in self.events)
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """One run that has not ended, as last committed or as this transaction will leave it."""
 
     id: str
@@ -114,6 +117,7 @@ class Ledger:
         #: Written by the transaction under way: for whoever follows, once it is committed.
         self.written: list[tuple[str, Recorded]] = []
         self.changed: dict[str, None] = {}
+        self._rows: list[tuple[object, ...]] = []
         self._load()
 
     # --- transactions
@@ -121,6 +125,13 @@ class Ledger:
     def begin(self) -> None:
         self._before = {}
         self.written, self.changed = [], {}
+        self._rows = []
+
+    def flush(self) -> None:
+        """Put the rows of this transaction where they belong, all at once."""
+        if self._rows:
+            self._db.executemany(_INSERT, self._rows)
+            self._rows = []
 
     def undo(self) -> None:
         """The transaction failed: nothing of it was."""
@@ -254,7 +265,7 @@ class Ledger:
 
     def _write(self, run: _Run, batch: Batch) -> _Run:
         at, seq, chain = self._now(), run.seq, run.sum
-        recorded, rows = [], []
+        recorded = []
         for event, body in batch.events:
             seq += 1
             chain = link(chain, seq, at, body)
@@ -262,12 +273,9 @@ class Ledger:
             if len(body) > LONG_BODY:
                 long = sha256(body).hexdigest()
                 self._keep(run, {long: body})
-            rows.append((run.key, seq, at, None if long else body, long, chain))
+            self._rows.append((run.key, seq, at, None if long else body, long, chain))
             recorded.append(Recorded(seq, at, event, body))
         self._keep(run, batch.blobs)
-        self._db.executemany(
-            "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)", rows
-        )
         if batch.final:
             self._db.execute("update run set place = 'ended' where key = ?", (run.key,))
         self.written += [(run.id, one) for one in recorded]
@@ -323,6 +331,7 @@ class Ledger:
     def _since(self, run: _Run, seen: int) -> Sequence[Recorded]:
         if run.seq - seen <= len(run.recent):
             return run.recent[len(run.recent) - (run.seq - seen) :] if run.seq > seen else ()
+        self.flush()
         return read(self._db, run.key, after=seen)
 
     def _load(self) -> None:

@@ -8,7 +8,6 @@ the journal, and costs no more than that.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from holdfast.stores.ledger import Batch, Ledger, read
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.writer import Writer
 
-#: Events of a run kept in memory for its followers, and read from the file at a time.
+#: Events of a run kept in memory for its followers, up to twice as many, and read at a time.
 RING = 256
 PAGE = 512
 
@@ -41,12 +40,14 @@ READERS = 4
 class _Feed:
     """The latest events of a run that somebody follows."""
 
-    ring: deque[Recorded] = field(default_factory=lambda: deque(maxlen=RING))
+    ring: list[Recorded] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
     followers: int = 0
 
     def put(self, recorded: Recorded) -> None:
         self.ring.append(recorded)
+        if len(self.ring) >= 2 * RING:
+            del self.ring[:RING]
 
     def ring_bell(self) -> None:
         self.news.set()
@@ -56,7 +57,7 @@ class _Feed:
         """What comes right after `after`, or None if that is no longer at hand."""
         if not self.ring or self.ring[0].seq > after + 1:
             return None
-        return [recorded for recorded in self.ring if recorded.seq > after]
+        return self.ring[after + 1 - self.ring[0].seq :]
 
 
 class SqliteStore:

@@ -161,6 +161,7 @@ class Writer:
                     request.result = request.act(self._ledger)
                 except HoldfastError as error:
                     request.error = error
+            self._ledger.flush()
             self._db.execute("commit")
         except apsw.Error as error:
             self._ledger.undo()
@@ -168,6 +169,11 @@ class Writer:
             if self._db.in_transaction:
                 self._db.execute("rollback")
             return translated
+        except Exception as error:  # noqa: BLE001 - a bug of ours; nobody may be left waiting
+            self._ledger.undo()
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            return self._break(error)
         self._ledger.settle()
         return None
 
@@ -196,8 +202,11 @@ class Writer:
         full = isinstance(error, apsw.FullError) or (
             isinstance(error, apsw.IOError) and self._db.system_errno in _FULL
         )
-        if full and error.extendedresult not in _SYNCS:
+        if full and getattr(error, "extendedresult", 0) not in _SYNCS:
             return StoreFull("there is no space left for the journal")
+        return self._break(error)
+
+    def _break(self, error: Exception) -> StoreError:
         self.broken = StoreUnavailable(
             f"the journal cannot be written: {error}; nothing more is acknowledged"
         )
