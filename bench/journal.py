@@ -28,8 +28,16 @@ from time import perf_counter, process_time
 import anyio
 
 from holdfast.core.codec import encode
-from holdfast.core.events import Event, ModelCalled, ModelChoice, RunAccepted, RunStarted, TextStreamed
-from holdfast.core.events import RunCompleted
+from holdfast.core.events import (
+    Event,
+    ModelCalled,
+    ModelChoice,
+    RunAccepted,
+    RunCompleted,
+    RunStarted,
+    TextStreamed,
+)
+from holdfast.core.lease import Lease
 from holdfast.core.messages import Text
 from holdfast.stores.database import open_writer
 from holdfast.stores.ledger import link
@@ -39,7 +47,7 @@ ACCEPTED = RunAccepted(input=(Text("hi"),), models=(ModelChoice("model"),))
 WORD = TextStreamed(turn=1, attempt=1, text="word ")
 
 
-async def running(store: SqliteStore, run_id: str) -> tuple[object, int]:
+async def running(store: SqliteStore, run_id: str) -> tuple[Lease, int]:
     """A run in the middle of a reply: its lease, and how far its journal has come."""
     await store.accept(run_id, ACCEPTED)
     (lease,) = await store.claim("worker", ttl=3600.0)
@@ -63,7 +71,7 @@ async def alone(folder: Path, events: int) -> tuple[str, float, float]:
             os.fdatasync(handle)
             bare.append(perf_counter() - began)
             began = perf_counter()
-            await store.append(lease, WORD, seen=seen)  # type: ignore[arg-type]
+            await store.append(lease, WORD, seen=seen)
             ours.append(perf_counter() - began)
             seen += 1
     os.close(handle)
@@ -77,9 +85,9 @@ async def crowd(folder: Path, events: int) -> tuple[str, float, float]:
     async with open_sqlite(folder / "crowd.db") as store:
         leases = [await running(store, f"run_{number}") for number in range(writers)]
 
-        async def write(lease: object, seen: int) -> None:
+        async def write(lease: Lease, seen: int) -> None:
             for _ in range(each):
-                await store.append(lease, WORD, seen=seen)  # type: ignore[arg-type]
+                await store.append(lease, WORD, seen=seen)
                 seen += 1
 
         began = perf_counter()
@@ -129,22 +137,22 @@ async def followers(folder: Path, events: int) -> tuple[str, float, float]:
             await anyio.sleep(1.0)
             began = process_time()
             for _ in range(count):
-                await store.append(lease, WORD, seen=seen)  # type: ignore[arg-type]
+                await store.append(lease, WORD, seen=seen)
                 seen += 1
-            await store.append(lease, RunCompleted(), seen=seen)  # type: ignore[arg-type]
+            await store.append(lease, RunCompleted(), seen=seen)
         cost = (process_time() - began) / delivered * 1e6
     print(f"  {delivered:,} deliveries")
     return "µs of CPU per delivered event", cost, 10.0
 
 
 async def waiting(folder: Path, events: int) -> tuple[str, float, float]:
-    count = 2000
+    count = max(events // 50, 500)
     async with open_sqlite(folder / "waiting.db") as store:
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         for number in range(count):
             lease, seen = await running(store, f"run_{number}")
-            await store.release(lease, seen=seen, ready_in=None)  # type: ignore[arg-type]
+            await store.release(lease, seen=seen, ready_in=None)
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     return "bytes of memory per waiting run", (after - before) / count, 5000.0
