@@ -137,8 +137,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
-30 22 0:25 / /home rw - nfs4 server:/home rw
-31 30 8:2 / /home/ada/disk rw - xfs /dev/sdb rw
+30 22 0:25 / /srv rw - nfs4 server:/srv rw
+31 30 8:2 / /srv/ada/disk rw - xfs /dev/sdb rw
 32 22 0:30 / /mnt/remote rw - fuse.sshfs bob@far: rw
 """
 
@@ -147,9 +147,9 @@ MOUNTS = """\
     ("where", "kind"),
     [
         ("/var/lib/holdfast/journal.db", "ext4"),
-        ("/home/ada/journal.db", "nfs4"),
-        ("/home/ada/disk/journal.db", "xfs"),
-        ("/homework/journal.db", "ext4"),
+        ("/srv/ada/journal.db", "nfs4"),
+        ("/srv/ada/disk/journal.db", "xfs"),
+        ("/srvx/journal.db", "ext4"),
         ("/mnt/remote/journal.db", "fuse.sshfs"),
     ],
 )
@@ -158,6 +158,6 @@ def test_the_file_system_of_a_path_is_the_innermost_mount_s(where, kind):
 
 
 def test_a_network_file_system_is_refused_and_a_disk_is_not():
-    refuse_network(Path("/home/ada/disk/journal.db"), MOUNTS)
+    refuse_network(Path("/srv/ada/disk/journal.db"), MOUNTS)
     with pytest.raises(StoreError, match="is on nfs4, a network file system"):
-        refuse_network(Path("/home/ada/journal.db"), MOUNTS)
+        refuse_network(Path("/srv/ada/journal.db"), MOUNTS)
