@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 #: Milliseconds more than an empty Python, or None where nothing has been promised.
@@ -30,18 +31,19 @@ def main() -> int:
     times = parser.parse_args().times
     if times < 1:
         parser.error("--times must be at least 1")
-    taken = measure(times)
+    with TemporaryDirectory() as data:
+        taken = measure(times, data)
     return report(taken)
 
 
-def measure(times: int) -> dict[str, float]:
-    """The median of each, in milliseconds."""
+def measure(times: int, data: str) -> dict[str, float]:
+    """The median of each, in milliseconds. What is run is kept in the directory `data`."""
     commands: dict[str, Callable[[], float]] = {
         "python -c pass": lambda: whole(sys.executable, "-c", "pass"),
         "import holdfast": lambda: whole(sys.executable, "-c", "import holdfast"),
         "holdfast --help": lambda: whole(*_HOLDFAST, "--help"),
         "holdfast run, to its first event": lambda: first_line(
-            *_HOLDFAST, "run", "hello", "--json", "--approval", "deny", "--pace", "0"
+            *_HOLDFAST, "run", "hello", "--json", "--pace", "0", "--data", data
         ),
     }
     for command in commands.values():

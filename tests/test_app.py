@@ -1,12 +1,16 @@
 import asyncio
+import shutil
+from contextlib import aclosing
 
 import anyio
 import pytest
 
-from holdfast.app import open_app
-from holdfast.core.events import RunQueued, TextStreamed
+from holdfast.app import JOURNAL, open_app
+from holdfast.core.events import RunCompleted, RunQueued, TextStreamed
 from holdfast.core.lifecycle import Status
+from holdfast.errors import DataInUse
 from holdfast.models.demo import LOOK, NOTE
+from holdfast.stores.owner import owner
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 
@@ -57,9 +61,10 @@ async def test_an_error_inside_is_the_error_outside():
             raise LookupError("mine")
 
 
-async def test_a_process_that_was_suspended_overnight_keeps_its_run():
+async def test_a_process_that_was_suspended_overnight_takes_its_run_up_again():
+    """It cannot know whether another has the run by now, so it lets go, and finds that none has."""
+
     async def work(use):
-        # A moment at which a worker with a short lease would look for orphans before it renews.
         await anyio.sleep(4)
         asyncio.get_running_loop()._now += 8 * 3600
         await anyio.sleep(1)
@@ -71,4 +76,71 @@ async def test_a_process_that_was_suspended_overnight_keeps_its_run():
         run_id = await app.runs.accept(app.prepare("hello"))
         [_ async for _ in app.runs.follow(run_id)]
         state = await app.runs.state(run_id)
-    assert (state.output, state.epoch, len(tool.effects)) == ("Good morning", 1, 1)
+    assert (state.output, len(tool.effects)) == ("Good morning", 1)
+
+
+# --- in a data directory
+
+
+@pytest.mark.real_time
+async def test_with_a_data_directory_runs_outlive_the_app(tmp_path):
+    async with open_app(data=tmp_path / "data", models={"mine": ScriptedModel(["Hi"])}) as app:
+        run_id = await app.runs.accept(app.prepare("hello"))
+        [_ async for _ in app.runs.follow(run_id)]
+        assert app.trouble is None
+    assert (tmp_path / "data" / JOURNAL).exists()
+    async with open_app(data=str(tmp_path / "data"), work=False) as app:
+        assert (await app.runs.state(run_id)).output == "Hi"
+
+
+@pytest.mark.real_time
+async def test_a_data_directory_has_one_owner_who_says_under_which_name_it_works(tmp_path):
+    async with open_app(data=tmp_path / "data", models={"mine": ScriptedModel(["Hi"])}) as app:
+        run_id = await app.runs.accept(app.prepare("hello"))
+        [_ async for _ in app.runs.follow(run_id)]
+        assert (await app.runs.state(run_id)).worker == owner(tmp_path / "data").worker
+        with pytest.raises(DataInUse, match="in use by process"):
+            async with open_app(data=tmp_path / "data"):
+                pass
+    async with open_app(data=tmp_path / "data"):
+        pass
+
+
+@pytest.mark.real_time
+async def test_what_a_dead_process_held_is_taken_up_at_once(tmp_path):
+    async with open_app(
+        data=tmp_path / "data", models={"mine": ScriptedModel(["Once", Silence()])}
+    ) as app:
+        run_id = await app.runs.accept(app.prepare("a story"))
+        async with aclosing(app.runs.follow(run_id)) as journal:
+            async for recorded in journal:
+                if isinstance(recorded.event, TextStreamed):
+                    break
+        # What a process leaves that dies now.
+        shutil.copytree(tmp_path / "data", tmp_path / "left")
+    model = ScriptedModel(["Once upon a time"])
+    with anyio.fail_after(5):
+        async with open_app(data=tmp_path / "left", models={"mine": model}) as app:
+            events = [recorded.event async for recorded in app.runs.follow(run_id)]
+    assert RunQueued in map(type, events)
+    assert type(events[-1]) is RunCompleted
+
+
+@pytest.mark.real_time
+async def test_only_what_is_wanted_is_carried_and_the_rest_is_left_as_it_is(tmp_path):
+    async with open_app(data=tmp_path / "data", work=False) as app:
+        for run_id in ("run_1", "run_2"):
+            await app.runs.accept(app.prepare("hello", approval="deny"), run_id=run_id)
+    models = {"demo": ScriptedModel(["Hi"])}
+    async with open_app(data=tmp_path / "data", models=models, only=["run_2"]) as app:
+        [_ async for _ in app.runs.follow("run_2")]
+        assert len(await app.means.store.read("run_1")) == 1
+    async with open_app(data=tmp_path / "data", models={"demo": ScriptedModel(["Hi"])}) as app:
+        [_ async for _ in app.runs.follow("run_1")]
+
+
+async def test_without_work_nothing_is_carried_and_a_stop_still_ends_it():
+    async with open_app(work=False) as app:
+        run_id = await app.runs.accept(app.prepare("hello"))
+        await app.runs.stop(run_id)
+        assert (await app.runs.state(run_id)).status is Status.CANCELLED

@@ -9,7 +9,9 @@ from holdfast.errors import (
     ApprovalSettled,
     BadReply,
     Conflict,
+    DataInUse,
     HoldfastError,
+    JournalDamaged,
     LeaseLost,
     ModelError,
     ModelRefused,
@@ -52,6 +54,11 @@ def test_every_error_is_one_of_ours_and_stands_in_the_tree(kind):
             "2 approvals are pending; name the one you answer: apr_1, apr_2",
         ),
         (ToolTimeout("pay", 1.5), "pay was ended after 1.5 s, its limit; it may have had effects"),
+        (
+            DataInUse("/data", 7),
+            "the data directory /data is in use by process 7; wait until it is done, or choose another with --data",
+        ),
+        (JournalDamaged("run_7", 3, "it is missing"), "run run_7 is damaged at 3: it is missing"),
         (LeaseLost("run_7"), "run run_7 now belongs to another worker; dropping it unwritten"),
         (WishPending("run_7"), "run run_7 was asked for something first; looking again"),
     ],
@@ -94,3 +101,7 @@ def test_who_must_act_can_be_told_from_the_class():
     assert issubclass(ToolTimeout, ToolError)
     assert issubclass(LeaseLost, StoreError)
     assert issubclass(StreamStalled, TimeoutError)
+
+
+def test_an_owner_that_does_not_say_who_it_is_is_another_process():
+    assert "is in use by another process; wait" in str(DataInUse("/data"))

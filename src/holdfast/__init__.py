@@ -2,7 +2,7 @@
 
 Putting it to use:
 
-    open_app        an engine in this process, its runs in memory
+    open_app        an engine in this process, its runs in memory or in a data directory
     App             what it gives you: `runs`, and `prepare` to make a request of a prompt
     Runs            start, follow, stop and answer runs
     Worker          carries runs; an app has one
@@ -57,9 +57,11 @@ if TYPE_CHECKING:
         BadReply,
         ConfigError,
         Conflict,
+        DataInUse,
         HoldfastError,
         IllegalEvent,
         InvalidRequest,
+        JournalDamaged,
         LeaseLost,
         ModelError,
         ModelRefused,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         RequestError,
         RunFinished,
         RunStopping,
+        SchemaTooNew,
         StoreError,
         StoreFull,
         StoreUnavailable,
@@ -91,10 +94,12 @@ __all__ = [
     "Chunk",
     "ConfigError",
     "Conflict",
+    "DataInUse",
     "HoldfastError",
     "IllegalEvent",
     "Image",
     "InvalidRequest",
+    "JournalDamaged",
     "LeaseLost",
     "Means",
     "MemoryStore",
@@ -116,6 +121,7 @@ __all__ = [
     "RunState",
     "RunStopping",
     "Runs",
+    "SchemaTooNew",
     "Status",
     "StoreError",
     "StoreFull",
@@ -149,10 +155,11 @@ _HOMES = {
     "holdfast.engine.runs": "Runs",
     "holdfast.engine.worker": "Worker",
     "holdfast.errors": (
-        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict HoldfastError "
-        "IllegalEvent InvalidRequest LeaseLost ModelError ModelRefused ModelUnavailable "
-        "NotFound NothingPending RequestError RunFinished RunStopping StoreError "
-        "StoreFull StoreUnavailable StreamStalled ToolError ToolTimeout WishPending"
+        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse "
+        "HoldfastError IllegalEvent InvalidRequest JournalDamaged LeaseLost ModelError "
+        "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunFinished "
+        "RunStopping SchemaTooNew StoreError StoreFull StoreUnavailable StreamStalled "
+        "ToolError ToolTimeout WishPending"
     ),
     "holdfast.ports": "Model Review Tool ToolUse",
     "holdfast.stores.memory": "MemoryStore",

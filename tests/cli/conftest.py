@@ -1,18 +1,99 @@
-"""Real processes: one that talks to pipes, and one that believes it is at a terminal."""
+"""Real processes: one that talks to pipes, and one that believes it is at a terminal.
+
+Each test has a data directory of its own, which HOLDFAST_DATA names.
+"""
 
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import termios
 import time
+from contextlib import aclosing
 
+import anyio
 import pytest
+
+from holdfast.app import open_app
+from holdfast.cli import main
+from holdfast.core.events import ApprovalRequested, TextStreamed
+from holdfast.engine.means import random_id
+from holdfast.ports import Review
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 PATIENCE = 10
 HOLDFAST = (sys.executable, "-m", "holdfast")
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    monkeypatch.setenv("HOLDFAST_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def command(capfdbinary):
+    """Run a command to its end in this process. Returns its code, output and complaints."""
+
+    def run(*tokens):
+        with pytest.raises(SystemExit) as exit:
+            main(tokens)
+        output, complaints = capfdbinary.readouterr()
+        return exit.value.code, output.decode(), complaints.decode()
+
+    return run
+
+
+@pytest.fixture
+def keep(data):
+    """Have a run kept: to its end, cut off in mid-sentence, or waiting for an approval.
+
+    Returns its id. What is cut off is as a killed process leaves it.
+    """
+
+    def keep(ending="completed", prompt="hello", *, script=None, run_id=""):
+        return anyio.run(_keep, data, ending, prompt, script, run_id)
+
+    return keep
+
+
+SCRIPTS = {
+    "completed": ([Call("pay")], ["Done, and ", "paid."]),
+    "cut off": (["Once upon ", Silence()],),
+    "asking": (["May I?", Call("ask", '{"sum":5}')],),
+    "asking twice": ([Call("ask", '{"sum":5}'), Call("ask", '{"sum":6}')],),
+}
+LAST = {"cut off": TextStreamed, "asking": ApprovalRequested, "asking twice": ApprovalRequested}
+
+
+async def _keep(data, ending, prompt, script, run_id):
+    tools = [ScriptedTool("pay"), ScriptedTool("ask", review=Review(gate="ask", reason="it asks"))]
+    models = {"demo": ScriptedModel(*(script or SCRIPTS[ending]))}
+    live = data.with_name("live")
+    if data.exists():
+        shutil.copytree(data, live)
+    run_id = run_id or random_id("run")
+    async with open_app(data=live, models=models, tools=tools, only=[run_id]) as app:
+        await app.runs.accept(app.prepare(prompt), run_id=run_id)
+        async with aclosing(app.runs.follow(run_id)) as journal:
+            async for recorded in journal:
+                if isinstance(recorded.event, LAST.get(ending, ())):
+                    # What a process leaves that dies now; its lock dies with it.
+                    _replace(data, live)
+                    break
+    if ending not in LAST:
+        _replace(data, live)
+    shutil.rmtree(live)
+    return run_id
+
+
+def _replace(data, live):
+    shutil.rmtree(data, ignore_errors=True)
+    shutil.copytree(live, data)
 
 
 @pytest.fixture
@@ -58,12 +139,16 @@ class AtTerminal:
                 os.dup2(kept, 1)
 
         self._process = subprocess.Popen(
-            ["env", "TERM=xterm", *env, *HOLDFAST, *arguments],
+            ["env", "-u", "COLUMNS", "TERM=xterm", *env, *HOLDFAST, *arguments],
             preexec_fn=take_the_terminal,  # noqa: PLW1509 (no threads here)
             stdout=stdout,
             pass_fds=[theirs],
         )
         self._theirs = theirs
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     @property
     def seen(self):

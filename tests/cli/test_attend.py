@@ -1,20 +1,30 @@
 import signal
+from contextlib import aclosing
+from functools import partial
 
 import anyio
 import pytest
 
-from holdfast.app import open_app
-from holdfast.cli.attend import Attendant
+from holdfast.app import App, open_app
+from holdfast.cli.attend import LEFT, Attendant
 from holdfast.core.events import (
     ApprovalRequested,
+    ModelChoice,
+    RunAccepted,
     RunCompleted,
+    RunStarted,
+    RunWaiting,
     StopRequested,
     TextStreamed,
     ToolFinished,
     ToolStarted,
 )
-from holdfast.errors import ModelRefused
+from holdfast.core.messages import Text
+from holdfast.engine.means import Means
+from holdfast.engine.runs import Runs
+from holdfast.errors import ModelRefused, StoreUnavailable
 from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 
@@ -25,6 +35,9 @@ class Watcher:
         self._at, self._do = at, do
         self.events = []
         self.waits = []
+
+    def begin(self, run_id, journal=(), *, after=0):
+        self.begun = (run_id, [recorded.event for recorded in journal])
 
     def show(self, recorded):
         self.events.append(recorded.event)
@@ -160,8 +173,8 @@ async def test_a_stop_in_the_same_breath_as_the_question_keeps_it_from_being_put
         runs = app.runs
         follow = runs.follow
 
-        async def in_one_breath(run_id):
-            async for recorded in follow(run_id):
+        async def in_one_breath(run_id, *, after):
+            async for recorded in follow(run_id, after=after):
                 if isinstance(recorded.event, ApprovalRequested):
                     await runs.stop(run_id)
                 yield recorded
@@ -223,3 +236,88 @@ async def test_a_long_silence_is_explained_and_a_question_is_not_talked_over():
     async with opened(*script, tools=[asking()]) as app:
         await attend(app, viewer, after=60)
     assert viewer.waits == [("first_event", seconds) for seconds in (1.5, 2.0, 2.5, 3.0, 3.5)]
+
+
+# --- a run that is there already
+
+
+async def left(app, *events):
+    """A run of this app, as far as the last of these events."""
+    run_id = await app.runs.accept(app.prepare("hello"))
+    async with aclosing(app.runs.follow(run_id)) as journal:
+        async for recorded in journal:
+            if isinstance(recorded.event, events):
+                break
+    return run_id
+
+
+async def test_a_run_is_shown_as_far_as_it_got_and_then_as_it_goes():
+    viewer = Watcher()
+    async with opened(["Once ", Silence(60), "upon a time"]) as app:
+        run_id = await left(app, TextStreamed)
+        code = await Attendant(app, viewer, ask=None, leave=print).resume(run_id)
+    assert code == 0
+    assert viewer.begun[0] == run_id
+    assert TextStreamed in map(type, viewer.begun[1])
+    assert [event.text for event in viewer.events if isinstance(event, TextStreamed)] == [
+        "upon a time"
+    ]
+
+
+async def test_a_run_that_has_ended_meanwhile_is_shown_whole():
+    viewer = Watcher()
+    async with opened(["Hi"]) as app:
+        run_id = await left(app, RunCompleted)
+        assert await Attendant(app, viewer, ask=None, leave=print).resume(run_id) == 0
+    assert viewer.begun[1][-1] == RunCompleted()
+    assert viewer.events == []
+
+
+async def test_a_question_that_waits_is_put_and_answered_ones_are_not():
+    log = []
+    async with opened([Call("pay"), Call("pay")], ["Paid"], tools=[asking()]) as app:
+        run_id = await left(app, ApprovalRequested)
+        pending = (await app.runs.state(run_id)).pending
+        await app.runs.answer(run_id, "deny", approval_id=pending[0].request.approval_id)
+        ask = partial(Answering, log=log, choice="once", after=1.0)
+        assert await Attendant(app, Watcher(), ask=ask, leave=print).resume(run_id) == 0
+    assert log.count("asked") == 1
+
+
+async def test_where_nobody_can_be_asked_it_is_left_once_nothing_else_goes_on():
+    async def work(use):
+        await anyio.sleep(10)
+        return "looked"
+
+    viewer = Watcher()
+    look = ScriptedTool("look", work=work, parallel=True)
+    calls = [Call("look"), Call("pay")]
+    async with opened(calls, ["Done"], tools=[look, asking(parallel=True)]) as app:
+        run_id = await left(app, ApprovalRequested)
+        assert await Attendant(app, viewer, ask=None, leave=print).resume(run_id) == LEFT
+        assert (await app.runs.state(run_id)).status.live
+    assert outcomes(viewer) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("models", "tools"), [({"other": ScriptedModel()}, ()), ({"mine": ScriptedModel()}, ())]
+)
+async def test_what_is_not_here_is_not_waited_for(models, tools):
+    store = MemoryStore()
+    accepted = RunAccepted(input=(Text("hi"),), models=(ModelChoice("mine"),))
+    lacking = RunWaiting(what="model" if "other" in models else "tool", name="mine")
+    await store.accept("run_1", accepted)
+    (lease,) = await store.claim("w", ttl=10.0)
+    await store.append(lease, RunStarted(worker="w", epoch=1), lacking, seen=1)
+    means = Means(store=store, models=models, tools={})
+    app = App(Runs(means), means)
+    with anyio.fail_after(5):
+        assert await Attendant(app, Watcher(), ask=None, leave=print).resume("run_1") == LEFT
+
+
+async def test_a_store_that_takes_nothing_more_ends_it():
+    async with opened(["Once", Silence()]) as app:
+        run_id = await left(app, TextStreamed)
+        app.means.store.broken = StoreUnavailable("the disk is gone")
+        with pytest.raises(StoreUnavailable, match="the disk is gone"):
+            await Attendant(app, Watcher(), ask=None, leave=print).resume(run_id)

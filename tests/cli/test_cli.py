@@ -4,8 +4,15 @@ import sys
 import pytest
 
 import holdfast
-from holdfast.cli import main
-from holdfast.errors import StoreUnavailable
+from holdfast.cli import _COMMANDS, main
+from holdfast.errors import (
+    ConfigError,
+    DataInUse,
+    HoldfastError,
+    JournalDamaged,
+    NotFound,
+    StoreUnavailable,
+)
 
 
 def exit_code(*tokens):
@@ -63,8 +70,37 @@ def test_trouble_of_ours_is_one_sentence_too(capsys, monkeypatch):
         raise StoreUnavailable("the store is out")
 
     monkeypatch.setattr("holdfast.cli.run._read", trouble)
-    assert exit_code("run", "hi") == 1
+    assert exit_code("run", "hi") == 74
     assert capsys.readouterr().err == "holdfast: the store is out\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFound("run", "run_1"), 2),
+        (JournalDamaged("run_1", 1, "it is missing"), 65),
+        (StoreUnavailable("out"), 74),
+        (DataInUse("/data", 7), 75),
+        (ConfigError("no"), 78),
+        (HoldfastError("oh"), 1),
+    ],
+)
+def test_the_exit_code_says_who_must_act(capsys, monkeypatch, error, code):
+    def trouble(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("holdfast.cli.run._read", trouble)
+    assert exit_code("run", "hi") == code
+    assert capsys.readouterr().err == f"holdfast: {error}\n"
+
+
+def test_every_command_is_listed_in_the_order_of_its_use(capsys):
+    assert exit_code("--help") == 0
+    said = capsys.readouterr().out
+    places = [said.index(f"│ {name} ") for name in _COMMANDS]
+    assert places == sorted(places)
+    for line in _COMMANDS.values():
+        assert line in said
 
 
 def test_ctrl_c_before_there_is_a_run_is_no_traceback(capsys, monkeypatch):

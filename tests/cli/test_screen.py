@@ -10,6 +10,8 @@ from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalExpired,
     InputAdded,
+    ModelCalled,
+    ModelChoice,
     ModelFailed,
     ModelHeard,
     ModelReplied,
@@ -17,6 +19,7 @@ from holdfast.core.events import (
     ReasoningStreamed,
     Receipt,
     Recorded,
+    RunAccepted,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -133,8 +136,14 @@ def test_an_abandoned_attempt_ends_in_a_visible_break():
         (ApprovalExpired(approval_id="apr_1"), "  nobody answered in time\n"),
         (InputAdded(parts=(Text("be quick"),)), "+ be quick\n"),
         (StopRequested(), "stopping …\n"),
-        (RunQueued(why="rescued"), "! the run is queued again, rescued\n"),
-        (RunQueued(why="tripped", detail="oops"), "! the run is queued again, tripped: oops\n"),
+        (
+            RunQueued(why="rescued"),
+            "! the process that carried the run is gone; it is queued again\n",
+        ),
+        (
+            RunQueued(why="tripped", detail="oops"),
+            "! the run was dropped over trouble; it is queued again: oops\n",
+        ),
         (RunWaiting(what="tool", name="pay"), "! the tool pay is not here; waiting for it\n"),
         (Unknown("run.danced"), "! run.danced was written by a newer version\n"),
         (RunCompleted(incomplete="length"), "! the reply was cut short by the model's limit\n"),
@@ -193,11 +202,57 @@ def test_waiting_is_shown_on_a_screen_until_something_happens(monkeypatch):
 def test_json_lines_hold_the_bytes_that_were_recorded():
     page = io.BytesIO()
     lines = JsonLines(page)
+    lines.begin("run_1")
     recorded = record(7, 1.5, TextStreamed(**AT, text="é\n"))
     lines.show(recorded)
     lines.show(Recorded(8, 2.0, Unknown("x"), b'{"type":"x",  "odd": 1}'))
     lines.wait(Phase("worker", 0.0), now=3.0)
     first, second = page.getvalue().splitlines()
     assert recorded.body in first
-    assert json.loads(first) == {"seq": 7, "at": 1.5, "event": json.loads(recorded.body)}
-    assert second == b'{"seq":8,"at":2.0,"event":{"type":"x",  "odd": 1}}'
+    assert json.loads(first) == {
+        "run": "run_1",
+        "seq": 7,
+        "at": 1.5,
+        "event": json.loads(recorded.body),
+    }
+    assert second == b'{"run":"run_1","seq":8,"at":2.0,"event":{"type":"x",  "odd": 1}}'
+
+
+def journal(*events):
+    return [record(seq, 0.0, event) for seq, event in enumerate(events, 1)]
+
+
+ASKED = RunAccepted(input=(Text("what now?"),), models=(ModelChoice("demo"),))
+CALLED = ModelCalled(turn=1, attempt=1, model="demo")
+
+
+def begun(events, after=0):
+    page = io.StringIO()
+    terminal = Terminal(page)
+    Screen(terminal, terminal).begin("run_1", events, after=after)
+    return page.getvalue()
+
+
+def test_a_run_that_is_there_already_begins_with_what_was_asked():
+    head, asked, empty, said = begun(journal(ASKED, CALLED, text("Well"))).splitlines()
+    assert head.startswith("run_1 · 19")
+    assert (asked, empty, said) == ("> what now?", "", "Well")
+
+
+def test_what_was_taken_back_is_not_shown_to_whoever_comes_later():
+    again = TextStreamed(turn=1, attempt=2, text="Well")
+    retracted = ModelRetracted(**AT, after=2)
+    shown = begun(journal(ASKED, CALLED, text("We"), retracted, again))
+    assert shown.endswith("> what now?\n\nWell")
+
+
+def test_whoever_knows_the_beginning_is_shown_the_rest():
+    events = journal(ASKED, CALLED, called(PAY), ToolStarted(call_id="call_1"))
+    assert begun(events, after=3) == '→ pay {"sum":5}\n'
+
+
+def test_json_lines_begin_where_they_are_told_to():
+    page = io.BytesIO()
+    JsonLines(page).begin("run_1", journal(ASKED, CALLED, text("Well")), after=2)
+    (line,) = page.getvalue().splitlines()
+    assert json.loads(line)["seq"] == 3

@@ -32,6 +32,13 @@ async def test_a_run_that_is_held_is_left_alone():
     assert await rescue(store, "b", ttl=10.0) == []
 
 
+async def test_a_run_that_is_not_wanted_is_left_to_somebody_else():
+    store = MemoryStore()
+    await orphan(store)
+    assert await rescue(store, "b", ttl=10.0, only=["run_2"]) == []
+    assert await rescue(store, "b", ttl=10.0, only=["run_1"]) == ["run_1"]
+
+
 async def test_two_rescuers_rescue_once():
     store = MemoryStore()
     await orphan(store)

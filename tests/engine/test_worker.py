@@ -31,6 +31,16 @@ async def test_no_more_runs_are_carried_than_there_is_room_for():
     assert max(busy) == 2
 
 
+async def test_a_worker_for_certain_runs_leaves_the_others_as_they_are():
+    async with stage(ScriptedModel(["Hi"]), only=["run_wanted"]) as play:
+        other = await play.start()
+        await play.runs.accept((await play.runs.state(other)).accepted, run_id="run_wanted")
+        assert (await play.ended("run_wanted")).output == "Hi"
+        # Long enough for a lease to run out, and for whoever rescues to look.
+        await anyio.sleep(60)
+        assert len(await play.means.store.read(other)) == 1
+
+
 async def test_a_waiting_run_leaves_memory_and_comes_back():
     pay = ScriptedTool(review=Review(gate="ask"))
     async with stage(ScriptedModel([Call("pay")], ["Paid."]), pay, capacity=1) as play:

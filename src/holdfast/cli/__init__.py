@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cyclopts import App
 
+    from holdfast.errors import HoldfastError
+
 #: What a shell reports of a program whose reader went away.
 _READER_GONE = 141
 
@@ -22,7 +24,22 @@ _EXAMPLE = """\
 Try it; no model and no key are needed:
 
   holdfast run "hello"
+  holdfast runs
 """
+
+
+#: Each with what the list of commands says of it.
+_COMMANDS = {
+    "run": "Run an agent on a prompt, and show it as it goes.",
+    "resume": "Take up runs that were left unfinished.",
+    "runs": "List the runs, and where each one stands.",
+    "show": "Show a run as far as it got.",
+    "tail": "Follow a run as it goes.",
+    "stop": "End a run that was left unfinished.",
+    "approve": "Answer an approval that a run waits for.",
+    "journal": "Verify, export and import what is stored.",
+    "backup": "Copy all runs to a file.",
+}
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
@@ -42,11 +59,11 @@ def main(tokens: Sequence[str] | None = None) -> None:
 def _run(tokens: Sequence[str]) -> int:
     from cyclopts import CycloptsError, UnusedCliTokensError
 
-    from holdfast.errors import HoldfastError, RequestError
+    from holdfast.errors import HoldfastError
 
     _prepare_streams()
     try:
-        done = commands()(
+        done = commands(tokens)(
             _spare_the_hyphen(tokens),
             exit_on_error=False,
             print_error=False,
@@ -55,18 +72,30 @@ def _run(tokens: Sequence[str]) -> int:
     except UnusedCliTokensError as error:
         extra = " ".join(error.unused_tokens or ())
         return _complain(f"too many words: {extra!r}; put a prompt in quotes", code=2)
-    except (CycloptsError, RequestError) as error:
+    except CycloptsError as error:
         return _complain(str(error), code=2)
     except HoldfastError as error:
-        return _complain(str(error), code=1)
+        return _complain(str(error), code=_code(error))
     return int(done or 0)
 
 
-def commands() -> App:
-    """Every command there is."""
-    from cyclopts import App
+def _code(error: HoldfastError) -> int:
+    """What to exit with: the numbers are those of sysexits.h where it has one."""
+    from holdfast.errors import ConfigError, DataInUse, JournalDamaged, RequestError, StoreError
 
-    from holdfast.cli import run
+    codes: tuple[tuple[type[HoldfastError], int], ...] = (
+        (RequestError, 2),
+        (JournalDamaged, 65),
+        (DataInUse, 75),
+        (StoreError, 74),
+        (ConfigError, 78),
+    )
+    return next((code for kind, code in codes if isinstance(error, kind)), 1)
+
+
+def commands(tokens: Sequence[str] = ()) -> App:
+    """Every command there is. One is loaded when it is called for, as it is by these tokens."""
+    from cyclopts import App
 
     root = App(
         name="holdfast",
@@ -76,7 +105,10 @@ def commands() -> App:
         usage="Usage: holdfast COMMAND",
         version=_version,
     )
-    root.command(run.command)
+    for place, (name, line) in enumerate(_COMMANDS.items()):
+        # A line for the list would replace what the command has to say for itself.
+        help = None if name in tokens else line
+        root.command(f"holdfast.cli.{name}:command", name=name, help=help, sort_key=place)
     return root
 
 

@@ -1,8 +1,11 @@
-"""One run, attended from the command line: shown as it goes, asked about, stopped when told to."""
+"""One run, attended from the command line: shown as it goes, asked about, stopped when told to.
+
+Where nobody can be asked, a run that waits for somebody is left waiting: its journal keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 import anyio
@@ -13,9 +16,15 @@ from holdfast.app import App
 from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.question import Question
 from holdfast.cli.screen import Viewer
-from holdfast.core.events import ApprovalRequested, RunAccepted, RunCompleted, RunFailed
+from holdfast.core.events import (
+    ApprovalRequested,
+    Recorded,
+    RunAccepted,
+    RunCompleted,
+    RunFailed,
+)
 from holdfast.core.phase import phase
-from holdfast.core.run import fold
+from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
 from holdfast.engine.tasks import task_group
 from holdfast.errors import Conflict
@@ -25,15 +34,22 @@ WONDER = 1.5
 TICK = 0.5
 
 
+#: The code to exit with when the run was left waiting for somebody.
+LEFT = 3
+
+
 class Attendant:
-    """`ask` makes the question that is put to a person. `leave` ends the process."""
+    """`ask` makes the question that is put to a person; None: nobody is there to be asked.
+
+    `leave` ends the process.
+    """
 
     def __init__(
         self,
         app: App,
         viewer: Viewer,
         *,
-        ask: Callable[[ApprovalRequested], Question],
+        ask: Callable[[ApprovalRequested], Question] | None,
         leave: Callable[[int], object],
     ) -> None:
         self._app, self._runs, self._viewer = app, app.runs, viewer
@@ -45,13 +61,25 @@ class Attendant:
         self._asking = anyio.CancelScope()
         self._asked: set[str] = set()
 
-    async def attend(self, accepted: RunAccepted) -> int:
-        """Carry the run to its end. Returns the code to exit with."""
-        self._run_id = await self._runs.accept(accepted)
+    async def attend(self, accepted: RunAccepted, *, run_id: str = "") -> int:
+        """Carry a new run to its end. Returns the code to exit with."""
+        self._run_id = await self._runs.accept(accepted, run_id=run_id)
+        return await self._see_through(())
+
+    async def resume(self, run_id: str) -> int:
+        """Show what there is of a run, and carry it on to its end."""
+        self._run_id = run_id
+        return await self._see_through(await self._app.means.store.read(run_id))
+
+    async def _see_through(self, journal: Sequence[Recorded]) -> int:
+        self._state = replay(journal)
+        self._heard = anyio.current_time()
         with Interrupts(self._leave) as interrupts:
+            self._viewer.begin(self._run_id, journal)
             async with task_group() as tasks:
                 tasks.start_soon(self._stop_when_told, interrupts)
                 tasks.start_soon(self._keep_time)
+                self._see_to_questions(tasks)
                 await self._watch(tasks)
                 tasks.cancel_scope.cancel()
         match self._state.ended:
@@ -59,11 +87,16 @@ class Attendant:
                 return 0
             case RunFailed():
                 return 1
+            case None:
+                return LEFT
             case _:
                 return interrupts.code
 
     async def _watch(self, tasks: TaskGroup) -> None:
-        async with aclosing(self._runs.follow(self._run_id)) as journal:
+        if self._stuck():
+            return
+        journal = self._runs.follow(self._run_id, after=self._state.seq)
+        async with aclosing(journal):
             async for recorded in journal:
                 self._state = fold(self._state, recorded)
                 self._heard = anyio.current_time()
@@ -71,6 +104,23 @@ class Attendant:
                 self._viewer.show(recorded)
                 if self._question and not self._asking.cancel_called:
                     self._question.remind()
+                if self._stuck():
+                    return
+
+    def _stuck(self) -> bool:
+        """The run waits for something that cannot come while this process lives."""
+        state, waits = self._state, phase(self._state)
+        if waits is None or any(state.running(tool) for tool in state.open_tools):
+            return False
+        match waits.waiting_for:
+            case "approval":
+                return self._ask is None
+            case "missing_model":
+                return waits.name not in self._app.means.models
+            case "missing_tool":
+                return waits.name not in self._app.means.tools
+            case other:
+                return other == "newer_version"
 
     async def _stop_when_told(self, interrupts: Interrupts) -> None:
         await interrupts.came.wait()
@@ -83,6 +133,8 @@ class Attendant:
         """Once nothing has happened for a while, say why."""
         while True:
             await anyio.sleep(TICK)
+            if trouble := self._app.trouble:
+                raise trouble
             if not self._question and anyio.current_time() - self._heard >= WONDER:
                 self._viewer.wait(phase(self._state), now=self._app.clock())
 
@@ -94,7 +146,7 @@ class Attendant:
         if self._question and self._question.request.approval_id not in open:
             self._asking.cancel()
         unasked = [request for id, request in open.items() if id not in self._asked]
-        if unasked and not self._question:
+        if self._ask and unasked and not self._question:
             self._asked.add(unasked[0].approval_id)
             self._question, self._asking = self._ask(unasked[0]), anyio.CancelScope()
             tasks.start_soon(self._put, self._question, self._asking, tasks)

@@ -5,48 +5,93 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import anyio
 
-from holdfast.app import open_app
-from holdfast.cli.attend import Attendant
+from holdfast.app import App, open_app
+from holdfast.cli.attend import LEFT, Attendant
 from holdfast.cli.keyboard import Keyboard
 from holdfast.cli.question import Question
 from holdfast.cli.screen import JsonLines, Screen, Viewer
+from holdfast.cli.shelf import short
 from holdfast.cli.terminal import Terminal
+from holdfast.engine.means import random_id
 from holdfast.models.demo import DemoModel
 from holdfast.tools.demo import KeepNote, LookAround
 
 
 class Desk:
-    def __init__(self, *, json: bool) -> None:
+    """`data` is the directory that the runs are kept in, and owned while one is carried."""
+
+    def __init__(self, data: Path, *, json: bool, pace: float = 0.0) -> None:
         words = Terminal(sys.stdout)
         #: Where questions are put, and notes go.
         self._notes = Terminal(sys.stderr) if json or not sys.stdout.isatty() else words
         self._viewer: Viewer = JsonLines(sys.stdout.buffer) if json else Screen(words, self._notes)
         self._keyboard = Keyboard()
+        self._data, self._pace = data, pace
+        self._run_id = ""
         self.person = sys.stdin is not None and sys.stdin.isatty() and self._notes.is_terminal
-
-    def run(self, prompt: str, *, approval: Literal["ask", "deny"], pace: float) -> int:
-        """Carry one run from beginning to end. Returns the code to exit with."""
         # What goes wrong with a run is among its events; the screen is no place for a log.
         logging.getLogger("holdfast").addHandler(logging.NullHandler())
-        return anyio.run(partial(self._run, prompt, approval=approval, pace=pace))
 
-    async def _run(self, prompt: str, *, approval: Literal["ask", "deny"], pace: float) -> int:
-        models = {"demo": DemoModel(pace=pace)}
-        async with open_app(models=models, tools=(LookAround(), KeepNote())) as app:
-            ask = partial(Question, terminal=self._notes, keyboard=self._keyboard)
-            attendant = Attendant(app, self._viewer, ask=ask, leave=self._leave)
-            return await attendant.attend(
-                app.prepare(prompt, approval=approval, surface="terminal")
+    def run(self, prompt: str, *, approval: Literal["ask", "deny"]) -> int:
+        """Carry one run from beginning to end. Returns the code to exit with."""
+
+        async def attend(attendant: Attendant, app: App) -> int:
+            accepted = app.prepare(prompt, approval=approval, surface="terminal")
+            return await attendant.attend(accepted, run_id=self._run_id)
+
+        return self._carry(random_id("run"), attend, ask=approval == "ask")
+
+    def resume(self, run_ids: Sequence[str], *, ask: bool) -> int:
+        """Carry these on, one after the other. Returns the code to exit with.
+
+        That is the code of the last, or of the first that was left waiting or did not complete.
+        Being told to stop ends the one at hand, and leaves the others as they are.
+        """
+        code = 0
+        for run_id in run_ids:
+            one = self._carry(run_id, lambda attendant, _: attendant.resume(self._run_id), ask=ask)
+            code = code or one
+            if one >= 128:
+                return one
+        return code
+
+    def _carry(
+        self, run_id: str, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool
+    ) -> int:
+        self._run_id = run_id
+        code = anyio.run(partial(self._open, attend, ask=ask))
+        if code == LEFT:
+            self._notes.line(
+                f"! left waiting; holdfast show {short(run_id)} says for what", "yellow"
             )
+        elif code and self._notes.is_terminal:
+            self._notes.line(f"kept; see it with: holdfast show {short(run_id)}", "dim")
+        return code
+
+    async def _open(self, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool) -> int:
+        async with open_app(
+            data=self._data,
+            models={"demo": DemoModel(pace=self._pace)},
+            tools=(LookAround(), KeepNote()),
+            # Whatever else is unfinished waits to be resumed, not to go on behind somebody's back.
+            only=(self._run_id,),
+        ) as app:
+            question = partial(Question, terminal=self._notes, keyboard=self._keyboard)
+            attendant = Attendant(
+                app, self._viewer, ask=question if ask else None, leave=self._leave
+            )
+            return await attend(attendant, app)
 
     def _leave(self, code: int) -> NoReturn:
         """Go without waiting for anything; whatever hangs is left hanging."""
         self._keyboard.restore()
         if self._notes.is_terminal:
-            os.write(2, b"\n")
+            os.write(2, f"\nleft; holdfast resume {short(self._run_id)} takes it up\n".encode())
         os._exit(code)

@@ -29,7 +29,7 @@ class Question:
 
     async def ask(self) -> Choice:
         with self._keyboard.attention():
-            self._show()
+            show_request(self.request, self._terminal)
             while True:
                 self._prompt()
                 line = await self._keyboard.line()
@@ -52,22 +52,23 @@ class Question:
         self._terminal.fresh()
         self._terminal.write(_PROMPT, "bold")
 
-    def _show(self) -> None:
-        request, terminal = self.request, self._terminal
-        terminal.gap()
-        terminal.line(f"? {request.tool} needs your approval", "bold yellow")
-        if request.reason:
-            terminal.line(f"  Why: {request.reason}")
-        if request.doubt:
-            terminal.line(
-                f"  Careful: this may repeat {request.doubt}, of which nobody knows whether it"
-                " took effect.",
-                "bold red",
-            )
-        for line in visible(request.subject, exact=True).split("\n"):
-            # Cut here and not by the terminal, so that no line can pass for one of ours.
-            for piece in chop_cells(line, max(terminal.width - 5, 20)) or [""]:
-                terminal.line(f"  │ {piece}")
+
+def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
+    """What is asked, why, and for exactly what."""
+    terminal.gap()
+    terminal.line(f"? {request.tool} needs your approval", "bold yellow")
+    if request.reason:
+        terminal.line(f"  Why: {request.reason}")
+    if request.doubt:
+        terminal.line(
+            f"  Careful: this may repeat {request.doubt}, of which nobody knows whether it"
+            " took effect.",
+            "bold red",
+        )
+    for line in visible(request.subject, exact=True).split("\n"):
+        # Cut here and not by the terminal, so that no line can pass for one of ours.
+        for piece in chop_cells(line, max(terminal.width - 5, 20)) or [""]:
+            terminal.line(f"  │ {piece}")
 
 
 def choose(line: str) -> Choice | None:

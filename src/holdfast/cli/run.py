@@ -1,4 +1,4 @@
-"""`holdfast run`: one agent run, in this process, kept in memory."""
+"""`holdfast run`: one agent run, carried by this process and kept in the data directory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
+from holdfast.cli.options import EXIT_CODES, Data
 from holdfast.errors import InvalidRequest
 
 Approval: TypeAlias = Literal["ask", "deny"]
+Pace: TypeAlias = Annotated[
+    float, Parameter(help="Seconds that the demo model takes for each word.")
+]
 
 command = App(
     name="run",
     usage="Usage: holdfast run [OPTIONS] [PROMPT]",
     help="Run an agent on a prompt, and show it as it goes.\n\n"
-    "The model is the built-in demo, which needs no network. Ctrl-C stops the run in good order and"
+    "The model is the built-in demo, which needs no network. Whatever is shown is on record, and a"
+    " run that is cut off can be taken up by holdfast resume. Ctrl-C stops the run in good order and"
     " says what was cut off; a second Ctrl-C leaves at once. Output that is not a terminal holds"
     " what the model says and nothing else; the rest goes to standard error.",
-    help_epilogue="""\
+    help_epilogue=f"""\
 Examples:
 
   holdfast run "hello"
@@ -29,7 +34,7 @@ Exit codes:
 
   0    completed
   1    the run failed
-  2    it could not be started as asked
+{EXIT_CODES}\
   130  stopped, as by Ctrl-C
   141  whoever read its output went away
   143  terminated
@@ -65,19 +70,22 @@ def run(
             " asked if you are at a terminal.",
         ),
     ] = None,
-    pace: Annotated[
-        float, Parameter(help="Seconds that the demo model takes for each word.")
-    ] = 0.03,
+    pace: Pace = 0.03,
+    data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     from holdfast.cli.desk import Desk
+    from holdfast.config import read_settings
 
+    check_pace(pace)
+    text = _read(prompt)
+    desk = Desk(read_settings(data=data).data, json=json, pace=pace)
+    return desk.run(text, approval=_approval(approval, json=json, person=desk.person))
+
+
+def check_pace(pace: float) -> None:
     if not 0 <= pace <= 60:
         raise InvalidRequest(f"--pace is {pace:g}; it must be between 0 and 60 seconds")
-    text = _read(prompt)
-    desk = Desk(json=json)
-    mode = _approval(approval, json=json, person=desk.person)
-    return desk.run(text, approval=mode, pace=pace)
 
 
 def _read(prompt: str) -> str:

@@ -6,7 +6,8 @@ where the output is kept or piped on, it holds the words alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import localtime, strftime
 from typing import IO, Any, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from holdfast.core.events import (
     ReasoningStreamed,
     Receipt,
     Recorded,
+    RunAccepted,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -40,9 +42,19 @@ from holdfast.core.phase import Phase
 
 _BREAK = "[connection lost; starting again]"
 
+_QUEUED = {
+    "drained": "the process that carried the run let go of it",
+    "rescued": "the process that carried the run is gone",
+    "tripped": "the run was dropped over trouble",
+}
+
 
 class Viewer(Protocol):
     """Whatever shows a run as it goes."""
+
+    def begin(self, run_id: str, journal: Sequence[Recorded] = (), *, after: int = 0) -> None:
+        """Turn to this run. Of what is recorded so far, show what is past `after`."""
+        ...
 
     def show(self, recorded: Recorded) -> None: ...
 
@@ -56,10 +68,18 @@ class JsonLines:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._run = b'""'
+
+    def begin(self, run_id: str, journal: Sequence[Recorded] = (), *, after: int = 0) -> None:
+        self._run = msgspec.json.encode(run_id)
+        for recorded in journal:
+            if recorded.seq > after:
+                self.show(recorded)
 
     def show(self, recorded: Recorded) -> None:
         at = msgspec.json.encode(recorded.at)
-        self._file.write(b'{"seq":%d,"at":%b,"event":%b}\n' % (recorded.seq, at, recorded.body))
+        place = b'{"run":%b,"seq":%d,"at":%b,' % (self._run, recorded.seq, at)
+        self._file.write(b'%b"event":%b}\n' % (place, recorded.body))
         self._file.flush()
 
     def wait(self, phase: Phase | None, *, now: float) -> None:
@@ -71,6 +91,21 @@ class Screen:
         self._words, self._notes = words, notes
         self._calls: dict[str, ToolCall] = {}
         self._last: type[object] | None = None
+
+    def begin(self, run_id: str, journal: Sequence[Recorded] = (), *, after: int = 0) -> None:
+        self._last = None
+        if journal and not after:
+            self._notes.gap()
+            self._notes.line(f"{run_id} · {moment(journal[0].at)}", "dim")
+            if isinstance(first := journal[0].event, RunAccepted):
+                # Whoever starts a run knows what they asked for; whoever comes later may not.
+                self._notes.line(f"> {plain(first.input)}", "bold")
+                self._notes.gap()
+        for recorded in standing(journal):
+            if recorded.seq > after:
+                self.show(recorded)
+            elif isinstance(recorded.event, ModelReplied):
+                self._learn(recorded.event)
 
     def show(self, recorded: Recorded) -> None:
         event = recorded.event
@@ -102,7 +137,7 @@ class Screen:
             self._note(f"! {event.message or event.reason}", "yellow")
 
     def replied(self, event: ModelReplied) -> None:
-        self._calls |= {call.id: call for call in event.calls}
+        self._learn(event)
         self._words.fresh()
 
     # --- tools
@@ -141,7 +176,7 @@ class Screen:
 
     def queued(self, event: RunQueued) -> None:
         detail = f": {event.detail}" if event.detail else ""
-        self._note(f"! the run is queued again, {event.why}{detail}", "yellow")
+        self._note(f"! {_QUEUED[event.why]}; it is queued again{detail}", "yellow")
 
     def lacking(self, event: RunWaiting) -> None:
         self._note(f"! the {event.what} {event.name} is not here; waiting for it", "yellow")
@@ -164,6 +199,9 @@ class Screen:
 
     # --- on the page
 
+    def _learn(self, event: ModelReplied) -> None:
+        self._calls |= {call.id: call for call in event.calls}
+
     def _stream(self, terminal: Terminal, event: object, text: str, style: str = "") -> None:
         if self._last is not type(event):
             # They may be two streams and yet end up on the same screen.
@@ -184,6 +222,32 @@ class Screen:
         line = " ".join(text.split())
         room = max(self._notes.width - 1, 20)
         return line if len(line) <= room else line[: room - 1] + "…"
+
+
+def standing(journal: Iterable[Recorded]) -> list[Recorded]:
+    """The journal without the words that were taken back, and without their being taken back."""
+    events = list(journal)
+    back = {
+        (recorded.event.turn, recorded.event.attempt)
+        for recorded in events
+        if isinstance(recorded.event, ModelRetracted)
+    }
+    return [recorded for recorded in events if not _taken_back(recorded.event, back)]
+
+
+def _taken_back(event: object, back: set[tuple[int, int]]) -> bool:
+    match event:
+        case (
+            TextStreamed(turn=turn, attempt=attempt) | ReasoningStreamed(turn=turn, attempt=attempt)
+        ):
+            return (turn, attempt) in back
+        case _:
+            return isinstance(event, ModelRetracted)
+
+
+def moment(at: float) -> str:
+    """A wall time, for people."""
+    return strftime("%Y-%m-%d %H:%M", localtime(at))
 
 
 def receipt(receipt: Receipt, calls: Mapping[str, ToolCall]) -> str:

@@ -8,6 +8,7 @@ the journal, and costs no more than that.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -182,11 +183,15 @@ class SqliteStore:
     # --- blobs
 
     async def blob(self, sha256: str) -> bytes:
-        body: bytes | None = await self._read(
-            lambda db: db.execute("select body from blob where sha256 = ?", (sha256,)).get
-        )
-        if body is None:
-            raise NotFound("blob", sha256)
+        def look(db: apsw.Connection) -> bytes:
+            body = db.execute("select body from blob where sha256 = ?", (sha256,)).get
+            if body is None:
+                raise NotFound("blob", sha256)
+            if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != sha256:
+                raise StoreError(f"blob {sha256} is not what was written")
+            return body
+
+        body: bytes = await self._read(look)
         return body
 
     # --- the two threads

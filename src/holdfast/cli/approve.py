@@ -1,0 +1,95 @@
+"""`holdfast approve`: answer an approval of a run that waits for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from holdfast.cli.options import EXIT_CODES, Data, RunWord
+from holdfast.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Choice
+    from holdfast.core.state import RunState
+
+_CHOICES = ("once", "session", "always", "deny")
+
+command = App(
+    name="approve",
+    usage="Usage: holdfast approve [OPTIONS] RUN [APPROVAL] once|session|always|deny",
+    help="Answer an approval that a run waits for. holdfast show says what exactly is asked.\n\n"
+    "The answer is on record when this returns, and takes effect when the run is taken up: see"
+    " holdfast resume. What is asked by a run that another process carries is answered there.",
+    help_epilogue=f"""\
+Examples:
+
+  holdfast approve 3f9a once
+  holdfast approve 3f9a apr_77e0 deny && holdfast resume 3f9a
+
+Exit codes:
+
+  0    answered
+{EXIT_CODES}""",
+)
+
+
+@command.default
+def approve(
+    run: RunWord,
+    /,
+    *words: Annotated[
+        str,
+        Parameter(
+            name="ANSWER",
+            help="once answers this call; session and always answer it and its like until the run"
+            " ends; deny is a no. Before it the approval's id, or the beginning of it, if several"
+            " are pending.",
+        ),
+    ],
+    data: Data = None,
+) -> int:
+    """Carry out the command, and return the code to exit with."""
+    import anyio
+
+    from holdfast.cli.shelf import open_shelf, short
+
+    approval, choice = _read(words)
+    with open_shelf(data) as shelf:
+        folder, run_id = shelf.folder, shelf.archive.find(run)
+    tool = anyio.run(_answer, folder, run_id, approval, choice)
+    print(f"{tool}: {choice}; holdfast resume {short(run_id)} carries the run on")
+    return 0
+
+
+def _read(words: tuple[str, ...]) -> tuple[str, Choice]:
+    *approval, choice = words or ("",)
+    for known in _CHOICES:
+        if choice == known and len(approval) <= 1:
+            return "".join(approval), known  # type: ignore[return-value]
+    raise InvalidRequest(
+        "an answer is once, session, always or deny, as in: holdfast approve 3f9a once"
+    )
+
+
+async def _answer(folder: Path, run_id: str, approval: str, choice: Choice) -> str:
+    from holdfast.app import open_app
+
+    async with open_app(data=folder, work=False) as app:
+        state = await app.runs.state(run_id)
+        tools = {one.request.approval_id: one.request.tool for one in state.pending}
+        approval_id = _meant(approval, state) if approval else ""
+        (settled,) = await app.runs.answer(run_id, choice, approval_id=approval_id, by="terminal")
+        return tools[settled]
+
+
+def _meant(word: str, state: RunState) -> str:
+    """The approval that is meant by the beginning of its id."""
+    known = [one.request.approval_id for one in state.pending]
+    fitting = [id for id in (*known, *state.settled) if id.startswith((word, f"apr_{word}"))]
+    if len(fitting) > 1:
+        raise InvalidRequest(f"{word} could be {' or '.join(fitting)}; type more of it")
+    if not fitting:
+        raise NotFound("approval", word)
+    return fitting[0]

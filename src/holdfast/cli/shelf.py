@@ -1,0 +1,45 @@
+"""The data directory, as commands see it that read and do not own: its journals, and its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.config import read_settings
+from holdfast.stores.archive import Archive, open_archive
+from holdfast.stores.owner import Owner, owner
+
+#: As in `holdfast.app`, which takes too long to load for this.
+JOURNAL = "journal.db"
+
+#: Characters of an id that tell it from the others, as a rule.
+_SHORT = 12
+
+
+@dataclass(frozen=True)
+class Shelf:
+    folder: Path
+    archive: Archive
+
+    @property
+    def path(self) -> Path:
+        return self.folder / JOURNAL
+
+    @property
+    def owner(self) -> Owner | None:
+        return owner(self.folder)
+
+
+@contextmanager
+def open_shelf(data: str | None) -> Iterator[Shelf]:
+    """Raises ConfigError or StoreError. A directory that is not there holds no runs."""
+    folder = read_settings(data=data).data
+    with open_archive(folder / JOURNAL) as archive:
+        yield Shelf(folder, archive)
+
+
+def short(run_id: str) -> str:
+    """An id as people type it."""
+    return run_id[:_SHORT]

@@ -1,0 +1,155 @@
+"""`holdfast show`: one run, as far as it got."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from holdfast.cli.options import EXIT_CODES, Data, RunWord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.cli.terminal import Terminal
+    from holdfast.core.events import Recorded
+    from holdfast.core.state import RunState
+    from holdfast.stores.owner import Owner
+
+command = App(
+    name="show",
+    usage="Usage: holdfast show [OPTIONS] RUN",
+    help="Show a run as far as it got: what was said and done, where it stands, what it waits for"
+    " and what it used.\n\nWords that a model took back are left out. Works beside a process that"
+    " owns the data directory.",
+    help_epilogue=f"""\
+Examples:
+
+  holdfast show run_3f9a1c20
+  holdfast show 3f9a --json | jq -r .output
+
+Exit codes:
+
+  0    shown
+{EXIT_CODES}""",
+)
+
+
+@command.default
+def show(
+    run: RunWord,
+    /,
+    *,
+    json: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Print it as one JSON object: status, conversation, output, pending approvals and"
+            " usage.",
+        ),
+    ] = False,
+    data: Data = None,
+) -> int:
+    """Carry out the command, and return the code to exit with."""
+    from holdfast.cli.shelf import open_shelf
+    from holdfast.core.run import replay
+
+    with open_shelf(data) as shelf:
+        run_id = shelf.archive.find(run)
+        journal = list(shelf.archive.events(run_id))
+        owner = shelf.owner
+    state = replay(journal)
+    if json:
+        sys.stdout.buffer.write(_as_json(run_id, journal, state, owner) + b"\n")
+    else:
+        _show(run_id, journal, state, owner)
+    return 0
+
+
+def _as_json(
+    run_id: str, journal: Sequence[Recorded], state: RunState, owner: Owner | None
+) -> bytes:
+    import msgspec
+
+    from holdfast.cli.summary import interrupted
+    from holdfast.core.phase import phase
+
+    return msgspec.json.encode(
+        {
+            "run": run_id,
+            "status": state.status.value,
+            "interrupted": interrupted(state, owner),
+            "waiting_for": phase(state),
+            "accepted_at": journal[0].at,
+            "at": state.at,
+            "seq": state.seq,
+            "models": [choice.name for choice in state.accepted.models] if state.accepted else [],
+            "messages": state.conversation,
+            "partial": "".join(state.attempt.text) if state.attempt else "",
+            "output": state.output,
+            "pending": [pending.request for pending in state.pending],
+            "end": state.ended,
+            "usage": state.usage,
+            "turns": state.replies,
+            "seconds": state.seconds,
+        }
+    )
+
+
+def _show(run_id: str, journal: Sequence[Recorded], state: RunState, owner: Owner | None) -> None:
+    from holdfast.cli.screen import Screen
+    from holdfast.cli.terminal import Terminal
+
+    terminal = Terminal(sys.stdout)
+    Screen(terminal, terminal).begin(run_id, journal)
+    terminal.gap()
+    for line, style in _standing(run_id, state, owner):
+        terminal.line(line, style)
+    _show_pending(terminal, run_id, state)
+
+
+def _standing(run_id: str, state: RunState, owner: Owner | None) -> list[tuple[str, str]]:
+    from holdfast.cli.shelf import short
+    from holdfast.cli.summary import interrupted
+    from holdfast.cli.waiting import waiting
+    from holdfast.core.phase import phase
+
+    used = state.usage
+    sums = " · ".join(
+        (
+            state.status.value.replace("_", " "),
+            _counted(state.replies, "reply", "replies"),
+            f"{used.input} tokens in, {used.output} out",
+            f"{state.seconds:.1f} s of work",
+        )
+    )
+    lines = [(sums, "dim")]
+    if interrupted(state, owner):
+        lines.append((f"interrupted; holdfast resume {short(run_id)} takes it up", "yellow"))
+    elif waits := phase(state):
+        lines.append((waiting(waits, now=_now()), "yellow"))
+    return lines
+
+
+def _show_pending(terminal: Terminal, run_id: str, state: RunState) -> None:
+    from holdfast.cli.question import show_request
+    from holdfast.cli.shelf import short
+
+    for pending in state.pending:
+        request = pending.request
+        show_request(request, terminal)
+        name = f"{request.approval_id[:12]} " if len(state.pending) > 1 else ""
+        answer = f"holdfast approve {short(run_id)} {name}once|session|always|deny"
+        terminal.line(f"  Answer: {answer}")
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _now() -> float:
+    from time import time  # noqa: TID251 (what is shown is seen now)
+
+    return time()

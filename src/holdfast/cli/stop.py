@@ -1,0 +1,58 @@
+"""`holdfast stop`: have a run end that nobody carries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from holdfast.cli.options import EXIT_CODES, Data, RunWord
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Recorded
+
+command = App(
+    name="stop",
+    usage="Usage: holdfast stop [OPTIONS] RUN",
+    help="End a run that was left unfinished, without taking it up.\n\n"
+    "Says what was cut off. A run that another process carries is stopped there, by Ctrl-C: a data"
+    " directory has one owner at a time.",
+    help_epilogue=f"""\
+Examples:
+
+  holdfast stop 3f9a
+
+Exit codes:
+
+  0    stopped
+{EXIT_CODES}""",
+)
+
+
+@command.default
+def stop(run: RunWord, /, *, data: Data = None) -> int:
+    """Carry out the command, and return the code to exit with."""
+    import anyio
+
+    from holdfast.cli.screen import Screen
+    from holdfast.cli.shelf import open_shelf
+    from holdfast.cli.terminal import Terminal
+
+    with open_shelf(data) as shelf:
+        folder, run_id = shelf.folder, shelf.archive.find(run)
+        before = list(shelf.archive.events(run_id))
+    after = anyio.run(_stop, folder, run_id)
+    terminal = Terminal(sys.stdout)
+    Screen(terminal, terminal).begin(run_id, after, after=len(before))
+    return 0
+
+
+async def _stop(folder: Path, run_id: str) -> Sequence[Recorded]:
+    from holdfast.app import open_app
+
+    async with open_app(data=folder, work=False) as app:
+        await app.runs.stop(run_id, by="terminal", reason="holdfast stop")
+        return await app.means.store.read(run_id)

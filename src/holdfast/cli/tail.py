@@ -1,0 +1,93 @@
+"""`holdfast tail`: a run's events as they come, read from the file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from holdfast.cli.options import EXIT_CODES, Data, JsonLines, RunWord
+from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from holdfast.cli.screen import Viewer
+    from holdfast.cli.shelf import Shelf
+    from holdfast.cli.terminal import Terminal
+
+#: Seconds between two looks at the file.
+LOOK = 0.1
+
+command = App(
+    name="tail",
+    usage="Usage: holdfast tail [OPTIONS] RUN",
+    help="Follow a run until it ends: what is recorded so far, and then what comes.\n\n"
+    "Reads the file, so it works beside the process that carries the run and is in nobody's way."
+    " Ctrl-C leaves the run alone.",
+    help_epilogue=f"""\
+Examples:
+
+  holdfast tail 3f9a
+  holdfast tail 3f9a --after 120 --json
+
+Exit codes:
+
+  0    the run has ended
+{EXIT_CODES}\
+  130  left, as by Ctrl-C
+""",
+)
+
+
+@command.default
+def tail(
+    run: RunWord,
+    /,
+    *,
+    after: Annotated[
+        int,
+        Parameter(help="Begin after this place in the journal, the seq of the last event you saw."),
+    ] = 0,
+    json: JsonLines = False,
+    data: Data = None,
+) -> int:
+    """Carry out the command, and return the code to exit with."""
+    import anyio
+
+    from holdfast.cli import screen
+    from holdfast.cli.shelf import open_shelf
+    from holdfast.cli.terminal import Terminal
+
+    if after < 0:
+        raise InvalidRequest(f"--after is {after}; it must be 0 or more")
+    words = Terminal(sys.stdout)
+    notes = Terminal(sys.stderr) if json or not words.is_terminal else words
+    viewer: Viewer = screen.JsonLines(sys.stdout.buffer) if json else screen.Screen(words, notes)
+    with open_shelf(data) as shelf:
+        run_id = shelf.archive.find(run)
+        anyio.run(_follow, shelf, run_id, after, viewer, notes)
+    return 0
+
+
+async def _follow(shelf: Shelf, run_id: str, after: int, viewer: Viewer, notes: Terminal) -> None:
+    import anyio
+
+    from holdfast.cli.shelf import short
+    from holdfast.cli.summary import interrupted
+    from holdfast.core.run import fold, replay
+
+    journal = list(shelf.archive.events(run_id))
+    state = replay(journal)
+    viewer.begin(run_id, journal, after=after)
+    told = False
+    while not state.status.final:
+        if interrupted(state, shelf.owner) and not told:
+            told = True
+            notes.line(
+                f"! nobody carries this run now; holdfast resume {short(run_id)} does", "yellow"
+            )
+        await anyio.sleep(LOOK)
+        for recorded in shelf.archive.events(run_id, after=state.seq):
+            state, told = fold(state, recorded), False
+            if recorded.seq > after:
+                viewer.show(recorded)

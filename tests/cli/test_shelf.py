@@ -1,0 +1,25 @@
+from holdfast import app
+from holdfast.cli.shelf import JOURNAL, open_shelf, short
+from holdfast.stores.owner import Owner, own
+
+
+def test_the_file_is_the_one_the_app_writes():
+    assert JOURNAL == app.JOURNAL
+
+
+def test_a_flag_names_another_directory_than_the_environment(data, tmp_path):
+    with open_shelf(None) as shelf:
+        assert shelf.path == data / "journal.db"
+    with open_shelf(str(tmp_path / "other")) as shelf:
+        assert shelf.folder == tmp_path / "other"
+        assert shelf.owner is None
+
+
+async def test_its_owner_is_known(data):
+    async with own(data, worker="w"):
+        with open_shelf(None) as shelf:
+            assert shelf.owner == Owner(shelf.owner.pid, "", "w")
+
+
+def test_an_id_is_short_enough_to_type():
+    assert short("run_0123456789abcdef") == "run_01234567"

@@ -1,0 +1,271 @@
+import resource
+import stat
+
+import apsw
+import pytest
+
+from holdfast.app import open_app
+from holdfast.core.events import RunAccepted, RunCompleted, RunQueued
+from holdfast.errors import InvalidRequest, JournalDamaged, NotFound, SchemaTooNew, StoreError
+from holdfast.stores.archive import open_archive
+from holdfast.testing.scripted import ScriptedModel
+
+ENDED, LIVE = "run_aa11", "run_aa22"
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def archive(journals):
+    with open_archive(journals) as archive:
+        yield archive
+
+
+# --- runs and events
+
+
+def test_runs_are_listed_the_newest_first_by_their_two_ends(archive):
+    live, ended = archive.entries()
+    assert (live.id, live.ended, ended.id, ended.ended) == (LIVE, False, ENDED, True)
+    assert (type(live.first.event), type(live.last.event)) == (RunAccepted, RunQueued)
+    assert ended.last.event == RunCompleted()
+    assert [entry.id for entry in archive.entries(limit=1)] == [LIVE]
+    assert archive.entry(ENDED) == ended
+    assert (archive.count(), archive.unfinished(), archive.ids()) == (2, [LIVE], [ENDED, LIVE])
+
+
+def test_events_are_read_from_anywhere(archive):
+    events = list(archive.events(ENDED))
+    assert [recorded.seq for recorded in events] == list(range(1, len(events) + 1))
+    assert list(archive.events(ENDED, after=3)) == events[3:]
+    assert len(events[0].body) > 70_000
+    with pytest.raises(NotFound, match="there is no run run_zz"):
+        next(archive.events("run_zz"))
+
+
+def test_blobs_are_those_that_events_refer_to(archive):
+    assert sorted(len(body) for _, body in archive.blobs(ENDED)) == [59, 100_000]
+    assert list(archive.blobs(LIVE)) == []
+
+
+@pytest.mark.parametrize("word", [ENDED, "aa11", "run_aa1", "aa1"])
+def test_a_run_is_found_by_the_beginning_of_its_id(archive, word):
+    assert archive.find(word) == ENDED
+
+
+def test_an_id_that_could_be_two_is_asked_for_again(archive):
+    with pytest.raises(InvalidRequest, match="2 runs begin with aa: run_aa22, run_aa11; type more"):
+        archive.find("aa")
+
+
+@pytest.mark.parametrize("word", ["", "run_", "zz", "a_11", "aa%"])
+def test_what_is_no_beginning_is_not_found(archive, word):
+    with pytest.raises(NotFound):
+        archive.find(word)
+
+
+async def test_a_whole_id_is_found_though_another_begins_with_it(tmp_path):
+    async with open_app(data=tmp_path, work=False) as app:
+        for run_id in ("run_1", "run_12", "odd"):
+            await app.runs.accept(app.prepare("hi"), run_id=run_id)
+    with open_archive(tmp_path / "journal.db") as archive:
+        assert [archive.find(word) for word in ("1", "run_1", "odd")] == ["run_1", "run_1", "odd"]
+
+
+async def test_what_is_committed_is_seen_beside_a_live_owner(tmp_path):
+    async with open_app(data=tmp_path, work=False) as app:
+        with open_archive(tmp_path / "journal.db") as archive:
+            assert archive.count() == 0
+            run_id = await app.runs.accept(app.prepare("hi"))
+            assert archive.ids() == [run_id]
+            await app.runs.stop(run_id)
+            assert archive.entry(run_id).ended
+
+
+async def test_a_run_that_goes_on_meanwhile_is_no_damage(tmp_path):
+    models = {"demo": ScriptedModel(*[["a ", "b ", "c"]] * 30)}
+    async with open_app(data=tmp_path, models=models) as app:
+        with open_archive(tmp_path / "journal.db") as archive:
+            for _ in range(30):
+                run_id = await app.runs.accept(app.prepare("hi"))
+                async for recorded in app.runs.follow(run_id):
+                    assert archive.verify(run_id) >= recorded.seq
+
+
+# --- a file that is not all there
+
+
+def test_where_there_is_no_file_there_are_no_runs(tmp_path):
+    with open_archive(tmp_path / "journal.db") as archive:
+        assert (archive.count(), list(archive.entries()), archive.ids()) == (0, [], [])
+        with pytest.raises(NotFound):
+            archive.find("run_1")
+        archive.verify_file()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_whose_maker_died_over_it_holds_no_runs(tmp_path):
+    path = tmp_path / "journal.db"
+    path.touch()
+    with open_archive(path) as archive:
+        assert archive.count() == 0
+
+
+def test_a_file_on_its_way_to_a_log_of_its_own_holds_no_runs(tmp_path):
+    """As left by a process that was killed while the file was being made."""
+    maker = apsw.Connection(str(tmp_path / "making.db"))
+    maker.execute("pragma cache_size = 1; create table t (x); begin immediate")
+    maker.executemany("insert into t values (?)", [("x" * 500,)] * 500)
+    for name in ("making.db", "making.db-journal"):
+        half = (tmp_path / name).read_bytes()
+        (tmp_path / name.replace("making", "journal")).write_bytes(half)
+    maker.close()
+    with open_archive(tmp_path / "journal.db") as archive:
+        assert archive.count() == 0
+
+
+def test_a_file_of_a_newer_version_is_left_alone(journals, spoil):
+    spoil("pragma user_version = 99")
+    with pytest.raises(SchemaTooNew, match="its schema is 99"), open_archive(journals):
+        pass
+
+
+def test_what_is_no_database_is_a_sentence(tmp_path):
+    (tmp_path / "journal.db").write_bytes(b"not a database" * 500)
+    told = pytest.raises(StoreError, match=r"journal.db cannot be read: ")
+    with told, open_archive(tmp_path / "journal.db"):
+        pass
+
+
+def test_a_file_that_breaks_while_it_is_read_is_a_sentence(journals, spoil):
+    told = pytest.raises(StoreError, match="cannot be read: no such table")
+    with told, open_archive(journals) as archive:
+        spoil("drop table blob_use")
+        list(archive.blobs(ENDED))
+
+
+# --- damage
+
+
+def test_what_is_as_it_was_written_is_counted(archive):
+    assert archive.verify(ENDED) == len(list(archive.events(ENDED)))
+    assert archive.verify(LIVE) == len(list(archive.events(LIVE)))
+    archive.verify_file()
+
+
+RUN = "(select key from run where id = 'run_aa11')"
+
+
+@pytest.mark.parametrize(
+    ("statement", "seq", "what"),
+    [
+        (f"update event set body = cast(body || ' ' as blob) where seq = 3 and run = {RUN}", 3, "checksum"),
+        (f"update event set body = 'text' where seq = 3 and run = {RUN}", 3, "its body is gone"),
+        (f"update event set at = at + 1e-3 where seq = 4 and run = {RUN}", 4, "checksum"),
+        (f"update event set sum = x'00' where seq = 5 and run = {RUN}", 5, "checksum"),
+        (f"delete from event where seq = 2 and run = {RUN}", 2, "it is missing"),
+        (f"delete from event where seq = 1 and run = {RUN}", 1, "it is missing"),
+        (f"delete from event where run = {RUN}", 1, "it is missing"),
+        (f"delete from event where seq = 12 and run = {RUN}", 12, "it is missing"),
+        ("delete from blob where sha256 in (select long from event)", 1, "its body is gone"),
+        ("update blob set body = cast(body || ' ' as blob) where sha256 in (select long from event)", 1, "its body is not"),
+        ("update blob set body = x'00' where sha256 not in (select long from event where long is not null)", 12, "blob"),
+        ("update run set place = 'ready' where id = 'run_aa11'", 12, "it is an end"),
+    ],
+)  # fmt: skip
+def test_the_first_damage_is_named(journals, spoil, statement, seq, what):
+    spoil(statement)
+    with open_archive(journals) as archive, pytest.raises(JournalDamaged, match=what) as found:
+        archive.verify(ENDED)
+    assert (found.value.run_id, found.value.seq) == (ENDED, seq)
+
+
+def test_events_that_are_swapped_are_found(journals, spoil):
+    spoil(f"update event set seq = 100 where seq = 3 and run = {RUN}")
+    spoil(f"update event set seq = 3 where seq = 4 and run = {RUN}")
+    spoil(f"update event set seq = 4 where seq = 100 and run = {RUN}")
+    with open_archive(journals) as archive, pytest.raises(JournalDamaged, match="damaged at 3"):
+        archive.verify(ENDED)
+
+
+def test_a_body_that_is_gone_stops_whoever_reads_it(journals, spoil):
+    spoil("delete from blob where sha256 in (select long from event)")
+    with open_archive(journals) as archive, pytest.raises(JournalDamaged, match="at 1: its body"):
+        list(archive.events(ENDED))
+
+
+def test_a_run_without_events_cannot_be_listed(journals, spoil):
+    spoil(f"delete from event where run = {RUN}")
+    with open_archive(journals) as archive, pytest.raises(JournalDamaged, match="damaged at 1"):
+        list(archive.entries())
+
+
+def test_a_page_that_is_spoilt_is_found_where_it_is_read(journals):
+    size = journals.stat().st_size
+    for page in range(2, size // 4096):
+        body = bytearray(journals.read_bytes())
+        body[page * 4096 : page * 4096 + 4096] = b"\xff" * 4096
+        spoilt = journals.with_name("spoilt.db")
+        spoilt.write_bytes(body)
+        with pytest.raises(StoreError), open_archive(spoilt) as archive:
+            for run_id in (ENDED, LIVE):
+                archive.verify(run_id)
+            archive.verify_file()
+
+
+# --- a copy
+
+
+async def test_a_backup_is_made_while_runs_go_on_and_can_be_put_in_place(tmp_path):
+    copy = tmp_path / "restored" / "journal.db"
+    copy.parent.mkdir(mode=0o700)
+    async with open_app(data=tmp_path / "data", work=False) as app:
+        run_id = await app.runs.accept(app.prepare("hi", approval="deny"))
+        with open_archive(tmp_path / "data" / "journal.db") as archive:
+            archive.back_up(copy)
+        await app.runs.accept(app.prepare("later"))
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert list(copy.parent.iterdir()) == [copy]
+    with open_archive(copy) as archive:
+        assert archive.ids() == [run_id]
+        assert archive.verify(run_id) == 1
+    async with open_app(data=copy.parent, models={"demo": ScriptedModel(["Hi"])}) as app:
+        [_ async for _ in app.runs.follow(run_id)]
+        assert (await app.runs.state(run_id)).status.final
+
+
+def test_a_backup_replaces_nothing_unless_told_to(archive, tmp_path):
+    target = tmp_path / "copy.db"
+    target.write_text("precious")
+    with pytest.raises(InvalidRequest, match=r"copy.db is there already; --force replaces it"):
+        archive.back_up(target)
+    assert target.read_text() == "precious"
+    archive.back_up(target, force=True)
+    with open_archive(target) as copy:
+        assert copy.count() == 2
+
+
+def test_a_backup_that_cannot_be_written_leaves_nothing(archive, tmp_path):
+    with pytest.raises(StoreError, match="cannot be written: No such file or directory"):
+        archive.back_up(tmp_path / "nowhere" / "copy.db")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        archive.back_up(tmp_path / "folder", force=True)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_backup_that_does_not_fit_leaves_nothing(archive, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"copy.db cannot be written: "):
+            archive.back_up(tmp_path / "copy.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_there_is_nothing_to_back_up_before_there_is_a_file(tmp_path):
+    told = pytest.raises(StoreError, match="there is no journal to back up yet")
+    with open_archive(tmp_path / "journal.db") as archive, told:
+        archive.back_up(tmp_path / "copy.db")
