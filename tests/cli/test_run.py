@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -217,6 +218,23 @@ def test_output_that_is_closed_is_no_trouble():
     assert subprocess.run(["sh", "-c", command], check=False, timeout=10).returncode == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_said_in_a_sentence(form):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "run", "hello", "--pace", "0", *form],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=10,
+        )
+    assert done.returncode == 74
+    assert b"the output cannot be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_reader_that_goes_away_ends_it_quietly():
     command = (
         f"{sys.executable} -m holdfast run hello --pace 0.001 | head -1; echo ${{PIPESTATUS[0]}}"
@@ -232,3 +250,9 @@ def test_a_reader_that_goes_away_ends_it_quietly():
     assert (first, code) == ("You said: “hello”", "141")
     assert b"Traceback" not in done.stderr
     assert b"Error" not in done.stderr
+
+
+def test_a_prompt_that_begins_with_a_hyphen_is_told_where_to_go(holdfast):
+    done = holdfast("run", "-5 + 3 = ?")
+    assert done.returncode == 2
+    assert b"goes after --" in done.stderr

@@ -48,3 +48,11 @@ def test_nothing_harmful_is_left(text, exact):
         unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI")
         for character in left
     )
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\u3164", "\u2800", "\u115f", "\uffa0", "\ufe0f", "\u034f", "\U000e0100", "\u0301", "\u05d0"],
+)
+def test_what_somebody_agrees_to_holds_nothing_that_does_not_show_as_itself(character):
+    assert character not in visible(f"rm{character}-rf", exact=True)

@@ -49,11 +49,18 @@ def main(tokens: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        # So that the interpreter's own last flush finds somewhere to go.
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (quicker than a Path)
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        _speak_no_more()
         code = _READER_GONE
+    except OSError as error:
+        _speak_no_more()
+        code = _complain(f"the output cannot be written: {error.strerror or error}", code=74)
     sys.exit(code)
+
+
+def _speak_no_more() -> None:
+    """So that the interpreter's own last flush finds somewhere to go."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (quicker than a Path)
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _run(tokens: Sequence[str]) -> int:
@@ -73,10 +80,16 @@ def _run(tokens: Sequence[str]) -> int:
         extra = " ".join(error.unused_tokens or ())
         return _complain(f"too many words: {extra!r}; put a prompt in quotes", code=2)
     except CycloptsError as error:
-        return _complain(str(error), code=2)
+        hint = "; a prompt that begins with a hyphen goes after --" if _prompts(tokens) else ""
+        return _complain(f"{str(error).rstrip('.')}{hint}", code=2)
     except HoldfastError as error:
         return _complain(str(error), code=_code(error))
     return int(done or 0)
+
+
+def _prompts(tokens: Sequence[str]) -> bool:
+    """Somebody meant to run a prompt that looks like an option."""
+    return tokens[:1] == ["run"] and any(word[:1] == "-" and " " in word for word in tokens)
 
 
 def _code(error: HoldfastError) -> int:

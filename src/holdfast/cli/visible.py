@@ -14,6 +14,8 @@ import unicodedata
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+#: Letters and symbols, by their class, that show as nothing.
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _NOT_PLAIN = re.compile("[^\n\x20-\x7e]")
 
 
@@ -21,7 +23,8 @@ def visible(text: str, *, exact: bool = False) -> str:
     """The text with harmful characters spelled out: an escape is shown as \\x1b.
 
     `exact` is for what somebody is asked to agree to. It spells out all that does not show as
-    itself: odd spaces, joiners, invisible and unassigned characters too.
+    itself, on its own and in its place: odd spaces, joiners, marks that stack upon their
+    neighbour, invisible and unassigned characters, and letters written from right to left.
     """
     if exact:
         return _NOT_PLAIN.sub(lambda found: _exact(found[0]), text)
@@ -29,8 +32,9 @@ def visible(text: str, *, exact: bool = False) -> str:
 
 
 def _exact(character: str) -> str:
-    category = unicodedata.category(character)
-    return _spell(character) if category[0] in "CZ" else character
+    odd = unicodedata.category(character)[0] in "CZM" or character in _BLANK
+    backwards = unicodedata.bidirectional(character) in ("R", "AL", "AN")
+    return _spell(character) if odd or backwards else character
 
 
 def _spell(character: str) -> str:
