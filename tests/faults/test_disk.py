@@ -17,7 +17,7 @@ from holdfast.stores import writer
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.contracts import ACCEPTED, held, said
 from holdfast.testing.disk import Disk
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted import Ack, ScriptedModel, Silence
 from holdfast.testing.stage import stage
 from tests.faults.diary import Diary, keep_a_diary, read_all
 from tests.faults.power import Aftermath, Powered
@@ -251,14 +251,15 @@ async def test_a_crowd_shares_the_syncs_of_a_slow_disk(memory):
 
 
 async def test_a_slow_disk_is_never_taken_for_a_silent_model(memory):
-    words = [f"{number} " for number in range(20)]
-    hasty = (ModelChoice("model", patience=Patience(first=0.15, between=0.1, whole=0.18)),)
+    # The acknowledgement is recorded, and the model is kept waiting for that.
+    model = ScriptedModel([Ack(), Silence(0.01), "Hel", Silence(0.01), "lo"])
+    hasty = (ModelChoice("model", patience=Patience(first=0.3, between=0.3, whole=0.35)),)
     with Disk() as disk:
         async with open_sqlite(memory / "journal.db", vfs=disk.name) as store:
-            async with stage(ScriptedModel(words), store=store) as play:
-                disk.slow(0.2)
+            async with stage(model, store=store) as play:
+                disk.slow(0.4)
                 run_id = await play.start(models=hasty)
                 state = await play.ended(run_id)
                 assert not [e for e in await play.journal(run_id) if isinstance(e, ModelFailed)]
             disk.mend()
-    assert (state.status, state.output) == (Status.COMPLETED, "".join(words))
+    assert (state.status, state.output) == (Status.COMPLETED, "Hello")

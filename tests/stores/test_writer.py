@@ -158,6 +158,16 @@ async def test_after_a_failed_write_nothing_more_is_acknowledged(desk):
     assert desk.published == [("run_1", 1)]
 
 
+async def test_a_bug_of_ours_leaves_nobody_waiting(desk):
+    def bug(_ledger):
+        raise KeyError("ours")
+
+    with pytest.raises(StoreUnavailable, match="ours"):
+        await desk.writer.ask(bug)
+    with pytest.raises(StoreUnavailable):
+        await desk.writer.ask(Ledger.orphans)
+
+
 async def test_what_was_queued_behind_a_failed_write_is_not_acknowledged_either(desk):
     answers = []
 

@@ -37,6 +37,26 @@ def test_every_promise_holds_in_a_world_of_misfortune(first):
     live(range(first, first + AT_ONCE))
 
 
+def test_one_world_in_full():
+    live([7])
+
+
+def test_a_world_that_breaks_a_promise_names_its_seed():
+    world = World(1, runs=5)
+
+    async def forge():
+        """Somebody claims to have seen what is not in the journal."""
+        await world.live()
+        next(iter(world.stories.values())).seen.pop()
+        await world.check()
+
+    with (
+        pytest.raises(AssertionError, match=r"seed 1, run_.: a follower saw something else"),
+        asyncio.Runner(loop_factory=VirtualTimeLoop) as runner,
+    ):
+        runner.run(forge())
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("first", range(100_000, 100_000 + SOAK_SEEDS, 100))

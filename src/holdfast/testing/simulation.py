@@ -110,6 +110,10 @@ class World:
         if time.cancelled_caught:
             stuck = [id for id, story in self.stories.items() if not _ended(story.seen)]
             raise AssertionError(f"seed {self.seed}: these runs never ended: {stuck}")
+        await self.check()
+
+    async def check(self) -> None:
+        """Hold every journal against what was promised and what was really done."""
         effects = Counter((*self._pay.effects, *self._look.effects))
         for run_id, story in self.stories.items():
             journal = list(await self.store.read(run_id))
