@@ -9,6 +9,7 @@ import anyio
 import apsw
 import pytest
 
+from holdfast.core.events import StopRequested
 from holdfast.errors import JournalDamaged, NotFound, StoreError
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.contracts import ACCEPTED, said
@@ -189,5 +190,9 @@ async def test_whoever_writes_a_damaged_run_is_told_and_the_others_go_on(memory)
         lease = await store.seize("run_1", "b", ttl=60.0)
         with anyio.fail_after(5), pytest.raises(JournalDamaged, match="run_1 is damaged at 3"):
             await store.append(lease, said("more"), seen=0)
+        with pytest.raises(JournalDamaged, match="run_1 is damaged at 3"):
+            await store.wish("run_1", StopRequested())
         assert store.broken is None
         assert len(await store.read("run_2")) == 1
+        # What was refused was not written either.
+        assert await store.renew([lease], ttl=60.0) == {"run_1": 6}

@@ -46,4 +46,4 @@ async def test_a_watcher_leaves_nothing_behind():
         await anext(changes)
     await changes.aclose()
     await store.accept("run_1", ACCEPTED)
-    assert store._watchers == []
+    assert len(store._watchers) == 0

@@ -181,22 +181,24 @@ class Ledger:
         if batch.final and run.seq > seen:
             raise WishPending(lease.run_id)
         self._need_room(batch)
+        past = self._past(run, seen)
         if run.place != "held":
             self._db.execute(
                 "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
             )
             run = replace(run, place="held")
-        run = self._write(run, batch)
-        return self._since(run, seen)
+        self._write(run, batch)
+        return self._told(past, batch, seen)
 
     def wish(self, run_id: str, batch: Batch, *, seen: int) -> Sequence[Recorded]:
         run = self._live(run_id)
+        past = self._past(run, seen)
         run = self._write(run, batch)
         run = self._put(replace(run, wished=run.seq))
         if not run.holder:
             self._ready(run, 0.0)
         self.changed[run_id] = None
-        return self._since(run, seen)
+        return self._told(past, batch, seen)
 
     # --- leases
 
@@ -328,11 +330,17 @@ class Ledger:
         run = self._runs.get(lease.run_id)
         return run if run and run.holder and run.epoch == lease.epoch else None
 
-    def _since(self, run: _Run, seen: int) -> Sequence[Recorded]:
+    def _past(self, run: _Run, seen: int) -> Sequence[Recorded]:
+        """What comes after `seen`. Read before anything is written: or it could not be told."""
         if run.seq - seen <= len(run.recent):
             return run.recent[len(run.recent) - (run.seq - seen) :] if run.seq > seen else ()
         self.flush()
         return read(self._db, run.key, after=seen)
+
+    def _told(self, past: Sequence[Recorded], batch: Batch, seen: int) -> Sequence[Recorded]:
+        """That, and what has been written now."""
+        new = self.written[len(self.written) - len(batch.events) :]
+        return (*past, *(one for _, one in new if one.seq > seen))
 
     def _load(self) -> None:
         """What had not ended when the file was last written. Whoever held a run then is gone."""

@@ -18,6 +18,7 @@ from holdfast.core.codec import record
 from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.errors import Conflict, LeaseLost, NotFound, RunFinished, WishPending
+from holdfast.stores.watchers import Watchers
 
 
 @dataclass
@@ -48,7 +49,7 @@ class MemoryStore:
         self._ready: dict[str, _Ready] = {}
         self._held: dict[str, _Run] = {}
         self._blobs: dict[str, bytes] = {}
-        self._watchers: list[_Watcher] = []
+        self._watchers = Watchers()
 
     # --- journal
 
@@ -90,7 +91,7 @@ class MemoryStore:
             raise RunFinished(run_id)
         self._write(run, (wish,))
         if run.holder:
-            self._announce(run_id)
+            self._watchers.announce([run_id])
         else:
             self._make_ready(run_id, 0.0)
         return run.log[seen:]
@@ -112,18 +113,8 @@ class MemoryStore:
                 return
             await news.wait()
 
-    async def changes(self) -> AsyncGenerator[str, None]:
-        watcher = _Watcher()
-        self._watchers.append(watcher)
-        try:
-            while True:
-                await watcher.bell.wait()
-                watcher.bell = anyio.Event()
-                ids, watcher.ids = watcher.ids, {}
-                for run_id in ids:
-                    yield run_id
-        finally:
-            self._watchers.remove(watcher)
+    def changes(self) -> AsyncGenerator[str, None]:
+        return self._watchers.changes()
 
     # --- leases
 
@@ -212,15 +203,4 @@ class MemoryStore:
 
     def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
         self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)
-        self._announce(run_id)
-
-    def _announce(self, run_id: str) -> None:
-        for watcher in self._watchers:
-            watcher.ids[run_id] = None
-            watcher.bell.set()
-
-
-@dataclass
-class _Watcher:
-    ids: dict[str, None] = field(default_factory=dict)
-    bell: anyio.Event = field(default_factory=anyio.Event)
+        self._watchers.announce([run_id])

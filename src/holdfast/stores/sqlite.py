@@ -27,6 +27,7 @@ from holdfast.errors import NotFound, StoreError
 from holdfast.stores.database import open_reader, open_writer
 from holdfast.stores.ledger import Batch, Ledger, read
 from holdfast.stores.reserve import Reserve
+from holdfast.stores.watchers import Watchers
 from holdfast.stores.writer import Writer
 
 #: Events of a run kept in memory for its followers, up to twice as many, and read at a time.
@@ -69,7 +70,7 @@ class SqliteStore:
         reserve = Reserve(path.with_name(f"{path.name}.reserve"))
         self._writer = Writer(self._open, reserve, self._publish)
         self._feeds: dict[str, _Feed] = {}
-        self._watchers: list[_Watcher] = []
+        self._watchers = Watchers()
         self._idle: list[apsw.Connection] = []
         self._reading = anyio.CapacityLimiter(READERS)
 
@@ -136,18 +137,8 @@ class SqliteStore:
             if not feed.followers:
                 del self._feeds[run_id]
 
-    async def changes(self) -> AsyncGenerator[str, None]:
-        watcher = _Watcher()
-        self._watchers.append(watcher)
-        try:
-            while True:
-                await watcher.bell.wait()
-                watcher.bell = anyio.Event()
-                ids, watcher.ids = watcher.ids, {}
-                for run_id in ids:
-                    yield run_id
-        finally:
-            self._watchers.remove(watcher)
+    def changes(self) -> AsyncGenerator[str, None]:
+        return self._watchers.changes()
 
     # --- leases
 
@@ -232,10 +223,7 @@ class SqliteStore:
                 fed[run_id] = feed
         for feed in fed.values():
             feed.ring_bell()
-        for watcher in self._watchers:
-            watcher.ids.update(changed)
-            if changed:
-                watcher.bell.set()
+        self._watchers.announce(changed)
 
     async def _close(self) -> None:
         for connection in self._idle:
@@ -255,12 +243,6 @@ async def open_sqlite(
     finally:
         with anyio.CancelScope(shield=True):
             await store._close()  # noqa: SLF001
-
-
-@dataclass
-class _Watcher:
-    ids: dict[str, None] = field(default_factory=dict)
-    bell: anyio.Event = field(default_factory=anyio.Event)
 
 
 def _batch(events: Sequence[Event], blobs: Mapping[str, bytes]) -> Batch:

@@ -1,0 +1,47 @@
+"""Hints that something has changed, for whoever listens.
+
+A watcher that is slow gets each run's id once, however often it changed: what gathers is bounded by
+the runs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+
+import anyio
+
+
+@dataclass
+class _Watcher:
+    ids: dict[str, None] = field(default_factory=dict)
+    bell: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Watchers:
+    def __init__(self) -> None:
+        self._watchers: list[_Watcher] = []
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def announce(self, ids: Iterable[str]) -> None:
+        """Tell everyone who listens that these runs have changed."""
+        changed = dict.fromkeys(ids)
+        for watcher in self._watchers if changed else ():
+            watcher.ids |= changed
+            watcher.bell.set()
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        """Ids of runs as they change, from now on."""
+        watcher = _Watcher()
+        self._watchers.append(watcher)
+        try:
+            while True:
+                await watcher.bell.wait()
+                watcher.bell = anyio.Event()
+                ids, watcher.ids = watcher.ids, {}
+                for run_id in ids:
+                    yield run_id
+        finally:
+            self._watchers.remove(watcher)
