@@ -24,6 +24,7 @@ FILE = "owner"
 #: How often to look again, and after how many seconds: whoever asks for the owner holds the lock
 #: for an instant.
 _LOOKS = 10
+_PATIENT_LOOKS = 200
 _PAUSE = 0.01
 
 
@@ -103,14 +104,13 @@ class _Lock:
 
 
 async def _take(lock: _Lock, folder: Path) -> None:
-    other = lock.take()
-    for _ in range(_LOOKS):
-        if other is None:
-            return
+    looks = 0
+    while other := lock.take():
+        looks += 1
+        # An owner has written who it is; one without a name merely looks, and is soon gone.
+        if looks > (_LOOKS if other.pid else _PATIENT_LOOKS):
+            raise DataInUse(str(folder), other.pid, other.address)
         await anyio.sleep(_PAUSE)
-        other = lock.take()
-    if other:
-        raise DataInUse(str(folder), other.pid, other.address)
 
 
 def _read(handle: int) -> Owner:
