@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
-from holdfast.errors import NotFound, StoreError
+from holdfast.errors import InvalidRequest, NotFound, StoreError
 from holdfast.ports import Review
 from holdfast.stores.sqlite import PAGE, RING, open_sqlite
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, StoreContract, held, said
@@ -129,3 +129,17 @@ async def test_many_readers_at_once_each_get_their_own_answer(path):
         async with anyio.create_task_group() as tasks:
             for number in range(20):
                 tasks.start_soon(read, number)
+
+
+async def test_an_id_that_cannot_be_stored_is_refused_and_breaks_nothing(path):
+    async with open_sqlite(path) as store:
+        for act in (
+            lambda: store.accept("\ud83d", ACCEPTED),
+            lambda: store.wish("\ud83d", StopRequested()),
+            lambda: store.seize("\ud83d", "a", ttl=1.0),
+            lambda: store.read("\ud83d"),
+        ):
+            with pytest.raises(InvalidRequest, match="half a character"):
+                await act()
+        await store.accept("run_1", ACCEPTED)
+        assert store.broken is None

@@ -31,8 +31,10 @@ from holdfast.core.events import (
     ToolStarted,
 )
 from holdfast.core.lease import Lease, remaining
+from holdfast.core.messages import lone
 from holdfast.errors import (
     Conflict,
+    InvalidRequest,
     JournalDamaged,
     LeaseLost,
     NotFound,
@@ -313,6 +315,8 @@ class Ledger:
     # --- finding
 
     def _known(self, run_id: str) -> bool:
+        if lone(run_id) is not None:
+            raise InvalidRequest("the id of a run cannot hold half a character")
         return (
             run_id in self._runs
             or self._db.execute("select 1 from run where id = ?", (run_id,)).get is not None

@@ -23,7 +23,8 @@ import apsw
 from holdfast.core.codec import encode
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
-from holdfast.errors import NotFound, StoreError
+from holdfast.core.messages import lone
+from holdfast.errors import InvalidRequest, NotFound, StoreError
 from holdfast.stores.database import open_reader, open_writer
 from holdfast.stores.ledger import Batch, Ledger, read
 from holdfast.stores.reserve import Reserve
@@ -251,6 +252,8 @@ def _batch(events: Sequence[Event], blobs: Mapping[str, bytes]) -> Batch:
 
 
 def _key(connection: apsw.Connection, run_id: str) -> int:
+    if lone(run_id) is not None:
+        raise InvalidRequest("the id of a run cannot hold half a character")
     key: int | None = connection.execute("select key from run where id = ?", (run_id,)).get
     if key is None:
         raise NotFound("run", run_id)
