@@ -14,6 +14,7 @@ from holdfast.core.events import (
     InputAdded,
     ModelCalled,
     ModelFailed,
+    ModelHeard,
     ModelReplied,
     Receipt,
     Recorded,
@@ -78,7 +79,8 @@ def test_what_was_accepted_is_spelled_out_so_that_new_defaults_change_nothing():
     assert set(written) == {"type", *RunAccepted.__struct_fields__}
     assert written["budget"] == {"turns": 90, "seconds": 0.0, "tokens": 0, "money": 0.0}
     patience = {"connect": 30.0, "first": 45.0, "between": 120.0, "whole": 1800.0}
-    assert written["models"][0] == {"name": "main", "options": {}, "patience": patience}
+    choice = {"name": "main", "options": {}, "patience": patience, "grows": ()}
+    assert written["models"][0] == choice
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ DEFAULTS = {
         "stop": "stop",
         "usage": Usage(input=0, output=0, cached=0, reasoning=0, cost=0.0),
         "seconds": 0.0,
+        "model": "",
     },
+    ModelHeard: {"unstreamed": False},
     ModelFailed: {
         "message": "",
         "status": None,
@@ -128,7 +132,14 @@ DEFAULTS = {
     RunCompleted: {"incomplete": ""},
     RunCancelled: {"receipt": Receipt()},
     Receipt: {"model_calls": 0, "tool_calls": (), "may_bill": False, "problems": ()},
-    Usage: {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "cost": 0.0},
+    Usage: {
+        "input": 0,
+        "output": 0,
+        "cached": 0,
+        "reasoning": 0,
+        "estimated": 0,
+        "cost": 0.0,
+    },
     Image: {"media_type": "", "blob": None, "url": ""},
     Reasoning: {"text": "", "wire": "", "seal": ""},
     ToolCall: {

@@ -2,7 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.messages import Image, Text, lone, mend, plain, storable
+from holdfast.core.messages import (
+    AssistantMessage,
+    BlobRef,
+    Image,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+    characters,
+    lone,
+    mend,
+    pictures,
+    plain,
+    storable,
+)
 
 HIGH, LOW, SMILE = "\ud83d", "\ude00", "\U0001f600"
 #: Any text a wire may hand on, halves of characters among it.
@@ -68,3 +84,19 @@ def test_a_half_is_spelled_out_in_storable_text():
 
 def test_the_words_among_the_parts_are_joined_by_lines():
     assert plain([Text("a"), Image(url="https://example.org/x.png"), Text("b")]) == "a\nb"
+
+
+def test_what_there_is_to_read_is_counted_without_the_pictures():
+    blob = BlobRef(sha256="ab", size=10)
+    request = Request(
+        "m",
+        "12345",
+        (
+            UserMessage(parts=(Text("123"), Image(blob=blob))),
+            AssistantMessage(text="12", calls=(ToolCall(id="c", tool="t", arguments="{}"),)),
+            ToolMessage(call_id="c", tool="t", output="1"),
+        ),
+        tools=(ToolSpec("t", schema="{  }"),),
+    )
+    assert characters(request) == 5 + 3 + 2 + 2 + 1 + 4
+    assert list(pictures(request.messages)) == [blob]

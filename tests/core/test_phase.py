@@ -85,6 +85,12 @@ def test_a_run_that_lacks_something_names_it_since_it_was_missed(what):
     assert phase(go_on(lacking, STEER)).since == 3.0
 
 
+def test_a_run_whose_turn_has_not_come_says_so():
+    assert waits_for(accepted(), started(), RunWaiting(what="place", name="main")) == Phase(
+        "place", 3.0, "main"
+    )
+
+
 # --- the model
 
 
@@ -115,6 +121,12 @@ def test_the_limit_is_when_the_call_will_be_hung_up_on(patience, first, further)
     waiting = state(accepted(), started(), called(patience=patience))
     assert phase(waiting).limit == first
     assert phase(go_on(waiting, HEARD)).limit == further
+
+
+def test_a_reply_that_comes_in_one_piece_has_only_the_limit_of_the_whole():
+    one_piece = ModelHeard(turn=1, attempt=1, unstreamed=True)
+    waiting = phase(state(accepted(), started(), called(), one_piece))
+    assert (waiting.waiting_for, waiting.since, waiting.limit) == ("first_event", 3.0, 1800.0)
 
 
 def test_an_attempt_is_counted_for_its_model():

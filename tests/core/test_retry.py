@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.retry import (
+    BREAKER_OPEN,
     BROKEN,
+    CUT_SHORT,
+    OVERFLOW,
     REASONS,
     STALLED,
     UNREADABLE,
@@ -53,8 +56,46 @@ def test_what_we_did_ourselves_or_do_not_know_is_not_tried_again(reason):
 
 
 def test_every_reason_is_in_one_of_the_classes():
-    assert STALLED | BROKEN | UNREADABLE | {"refused", "interrupt_abort"} == REASONS
-    assert len(REASONS) == len(STALLED) + len(BROKEN) + len(UNREADABLE) + 2
+    others = {"refused", "interrupt_abort", BREAKER_OPEN, CUT_SHORT, OVERFLOW}
+    assert STALLED | BROKEN | UNREADABLE | others == REASONS
+    assert len(REASONS) == len(STALLED) + len(BROKEN) + len(UNREADABLE) + len(others)
+
+
+def test_an_endpoint_that_is_left_alone_is_passed_by_where_there_is_another():
+    alone = failure(BREAKER_OPEN, retry_after=30.0)
+    assert next_attempt([alone], TWO) == Attempt("backup")
+
+
+def test_an_endpoint_that_is_left_alone_is_waited_for_where_there_is_none():
+    alone = failure(BREAKER_OPEN, retry_after=30.0)
+    assert next_attempt([alone], ONE) == Wait(30.0, "main")
+    tried = failure(BREAKER_OPEN, "backup", retry_after=12.0)
+    assert next_attempt([alone, tried], TWO) == Wait(12.0, "backup")
+
+
+def test_waiting_for_an_endpoint_uses_up_no_attempt_but_time():
+    waits = times(10, BREAKER_OPEN, retry_after=30.0)
+    assert next_attempt([*waits, *times(3)], ONE).model == "main"
+    assert isinstance(next_attempt([*waits, *times(4)], ONE), GiveUp)
+    assert isinstance(next_attempt(times(21, BREAKER_OPEN, retry_after=30.0), ONE), GiveUp)
+
+
+def test_an_endpoint_is_not_waited_for_without_end():
+    for_ever = RetryRules(models=("main",), total=0.0)
+    assert isinstance(next_attempt(times(20, BREAKER_OPEN), for_ever), Wait)
+    assert isinstance(next_attempt(times(21, BREAKER_OPEN), for_ever), GiveUp)
+
+
+def test_a_reply_cut_inside_a_call_is_tried_once_more_at_once():
+    assert next_attempt([failure(CUT_SHORT)], TWO) == Attempt("main")
+    assert isinstance(next_attempt(times(2, CUT_SHORT), TWO), GiveUp)
+    assert isinstance(
+        next_attempt([failure(CUT_SHORT), *times(1), failure(CUT_SHORT)], TWO), GiveUp
+    )
+
+
+def test_a_conversation_that_is_too_long_is_too_long_everywhere():
+    assert next_attempt([failure(OVERFLOW, message="long")], TWO) == GiveUp("long")
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429])
@@ -112,7 +153,9 @@ def test_any_series_of_failures_comes_to_an_end(models, data):
     reasons = st.sampled_from(sorted(REASONS))
     while not isinstance(step := next_attempt(history, rules), GiveUp):
         history.append(failure(data.draw(reasons), step.model))
-        assert len(history) <= 2 * len(models)
+        called = [one for one in history if one.reason not in (BREAKER_OPEN, CUT_SHORT)]
+        assert len(called) <= 2 * len(models)
+        assert len(history) <= 2 * len(models) + 23
 
 
 # --- how long to wait

@@ -6,9 +6,9 @@ NOTHING = {"turns": 0, "seconds": 0.0, "usage": Usage()}
 
 
 def test_usage_adds_up_field_by_field():
-    one = Usage(input=1, output=2, cached=3, reasoning=4, cost=0.5)
-    two = Usage(input=10, output=20, cached=30, reasoning=40, cost=0.25)
-    assert one + two == Usage(input=11, output=22, cached=33, reasoning=44, cost=0.75)
+    one = Usage(input=1, output=2, cached=3, reasoning=4, estimated=5, cost=0.5)
+    two = Usage(input=10, output=20, cached=30, reasoning=40, estimated=50, cost=0.25)
+    assert one + two == Usage(11, 22, 33, 44, 55, 0.75)
 
 
 def test_cached_and_reasoning_tokens_are_parts_of_the_total_and_not_added_to_it():
@@ -59,3 +59,14 @@ def test_unless_told_otherwise_only_turns_are_limited():
     everything = Usage(input=10**9, output=10**9, cost=1e9)
     assert Budget().spent(turns=89, seconds=1e9, usage=everything) is None
     assert Budget().spent(turns=90, seconds=0.0, usage=Usage()) is not None
+
+
+def test_what_nobody_knows_the_price_of_makes_the_sum_unknown():
+    assert (Usage(cost=1.0) + Usage(cost=None)).cost is None
+    assert (Usage(cost=None) + Usage(cost=1.0)).cost is None
+
+
+def test_a_budget_of_money_is_not_kept_to_by_guessing():
+    words = Budget(money=5.0).spent(turns=0, seconds=0.0, usage=Usage(cost=None))
+    assert words == "the price of this model is not known, so 5 in money cannot be kept to"
+    assert Budget().spent(turns=0, seconds=0.0, usage=Usage(cost=None)) is None

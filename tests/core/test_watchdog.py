@@ -123,3 +123,28 @@ def test_a_stall_is_a_model_error_and_a_timeout():
     assert isinstance(error, StreamStalled)
     assert isinstance(error, ModelError)
     assert isinstance(error, TimeoutError)
+
+
+def test_a_wire_may_have_its_own_word_for_a_silent_start():
+    codex = Watchdog(PATIENCE, now=0.0, wire="openai-responses")
+    assert codex.stalled(now=45.0).reason == "codex_ttfb_kill"
+    codex.hear(now=45.0)
+    assert codex.stalled(now=165.0).reason == "idle_kill"
+
+
+def test_a_reply_that_comes_in_one_piece_is_limited_by_the_whole_alone():
+    watch = dog(now=100.0)
+    watch.expect_one_piece()
+    assert watch.deadline == 1900.0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "times"), [(0, 1), (50_000, 1), (50_001, 2), (100_000, 2), (100_001, 3)]
+)
+def test_a_limit_that_nobody_set_grows_with_what_there_is_to_read(tokens, times):
+    grown = PATIENCE.grown(("first", "whole"), characters=4 * tokens)
+    assert (grown.first, grown.between, grown.whole) == (45.0 * times, 120.0, 1800.0 * times)
+
+
+def test_a_limit_that_somebody_set_does_not():
+    assert PATIENCE.grown((), characters=10**9) == PATIENCE

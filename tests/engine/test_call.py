@@ -1,9 +1,31 @@
+from hashlib import sha256
+
+import anyio
 import pytest
 
-from holdfast.core.events import ModelFailed, ModelHeard, ModelReplied, TextStreamed
+from holdfast.calls.line import Endpoint, Line
+from holdfast.core.events import (
+    InputAdded,
+    ModelCalled,
+    ModelChoice,
+    ModelFailed,
+    ModelHeard,
+    ModelReplied,
+    RunAccepted,
+    RunWaiting,
+    StopRequested,
+    TextStreamed,
+)
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import Asked, Done, Reasoning
-from holdfast.engine.call import MOST_CALLS, MOST_TEXT
+from holdfast.core.messages import Asked, BlobRef, Done, Image, Reasoning, Text, Unstreamed, plain
+from holdfast.core.phase import phase
+from holdfast.core.plan import CallModel
+from holdfast.engine.call import MOST_CALLS, MOST_TEXT, call_model
+from holdfast.engine.means import Means
+from holdfast.engine.scribe import Scribe
+from holdfast.errors import BadReply, ModelRefused, ModelUnavailable
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import STARTED, held
 from holdfast.testing.scripted import Ack, Call, CutOff, ScriptedModel, ScriptedTool, Silence, Think
 from holdfast.testing.stage import stage
 
@@ -88,14 +110,6 @@ async def test_a_call_of_a_reply_that_was_cut_off_never_runs():
 
 
 async def test_a_stop_that_is_on_record_first_means_no_call_is_made():
-    from holdfast.core.events import StopRequested
-    from holdfast.core.plan import CallModel
-    from holdfast.engine.call import call_model
-    from holdfast.engine.means import Means
-    from holdfast.engine.scribe import Scribe
-    from holdfast.stores.memory import MemoryStore
-    from holdfast.testing.contracts import STARTED, held
-
     model, store = ScriptedModel(["never"]), MemoryStore()
     scribe = await Scribe.open(store, await held(store))
     await scribe.record(STARTED)
@@ -110,3 +124,127 @@ async def test_usage_and_time_of_a_call_are_on_record():
     _, events = await outcome(["a", Silence(3), "b"])
     replied = only(events, ModelReplied)
     assert (replied.usage.input, replied.seconds) == (10, 3)
+
+
+async def test_the_model_that_replied_is_on_record():
+    _, events = await outcome([Done(model="gpt-5.5-2026-08")])
+    assert only(events, ModelReplied).model == "gpt-5.5-2026-08"
+
+
+async def test_a_message_that_came_just_before_the_intent_is_in_the_request():
+    model, store = ScriptedModel(["a"]), MemoryStore()
+    scribe = await Scribe.open(store, await held(store))
+    await scribe.record(STARTED)
+    await store.wish("run_1", InputAdded(parts=(Text("and another thing"),)))
+    step = CallModel(turn=1, attempt=1, model="model")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        await call_model(scribe, Means(store, {"model": model}), step)
+        tasks.cancel_scope.cancel()
+    assert [plain(message.parts) for message in model.requests[0].messages] == [
+        "hi",
+        "and another thing",
+    ]
+
+
+async def test_a_reply_in_one_piece_is_not_cut_before_its_time():
+    class OnePiece(ScriptedModel):
+        async def stream(self, request):
+            yield Unstreamed()
+            async for chunk in super().stream(request):
+                yield chunk
+
+    async with stage(OnePiece([Silence(1700), "a"])) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelHeard)
+        waits = phase(await play.runs.state(run_id))
+        assert (waits.waiting_for, waits.limit) == ("first_event", 1800.0)
+        assert (await play.ended(run_id)).output == "a"
+        assert (await play.journal(run_id))[3] == ModelHeard(turn=1, attempt=1, unstreamed=True)
+
+
+async def test_limits_that_nobody_set_grow_with_the_conversation():
+    long = "x" * 4 * 60_000
+    choice = ModelChoice("model", grows=("first",))
+    async with stage(ScriptedModel([Silence(80), "a"])) as play:
+        run_id = await play.start(long, models=(choice,))
+        assert (await play.ended(run_id)).output == "a"
+        called = only(await play.journal(run_id), ModelCalled)
+        assert (called.patience.first, called.patience.between) == (90.0, 120.0)
+
+
+async def test_a_reply_cut_inside_a_call_is_asked_for_once_more_with_twice_the_room():
+    model = ScriptedModel([BadReply("cut", reason="length")], ["a"])
+    async with stage(model) as play:
+        assert (await play.ended(await play.start())).output == "a"
+    assert [request.stretch for request in model.requests] == [1, 2]
+    again = ScriptedModel(*[[BadReply("cut", reason="length")]] * 3)
+    async with stage(again) as play:
+        state = await play.ended(await play.start())
+    assert (again.calls, state.ended.code) == (2, "model")
+
+
+async def test_a_conversation_that_is_too_long_is_an_end_of_its_own():
+    state, _ = await outcome([ModelRefused("too long", reason="context_overflow", status=400)])
+    assert (state.ended.code, state.ended.message) == ("context", "too long")
+
+
+async def test_the_pictures_of_a_conversation_go_with_the_request():
+    body = b"a picture"
+    ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
+    model = ScriptedModel(["a"])
+    async with stage(model) as play:
+        accepted = RunAccepted(input=(Image(blob=ref),), models=(ModelChoice("model"),))
+        await play.means.store.accept("run_1", accepted, blobs={ref.sha256: body})
+        await play.ended("run_1")
+    assert model.requests[0].blobs == {ref.sha256: body}
+
+
+async def test_a_run_that_finds_all_places_taken_says_so_and_waits():
+    model = ScriptedModel([Silence(10), "a"], ["b"])
+    line = Line(model, endpoint=Endpoint(concurrency=1))
+    async with stage(model, lines={"model": line}) as play:
+        first = await play.start()
+        await play.until(first, ModelCalled)
+        second = await play.start()
+        await play.until(second, RunWaiting)
+        assert phase(await play.runs.state(second)).waiting_for == "place"
+        assert (await play.ended(second)).output == "b"
+        assert anyio.current_time() == 10
+
+
+async def test_a_run_may_be_stopped_while_it_waits_for_a_place():
+    model = ScriptedModel([Silence()])
+    line = Line(model, endpoint=Endpoint(concurrency=1))
+    async with stage(model, lines={"model": line}) as play:
+        await play.until(await play.start(), ModelCalled)
+        second = await play.start()
+        await play.until(second, RunWaiting)
+        await play.runs.stop(second)
+        assert (await play.ended(second)).status is Status.CANCELLED
+    assert model.calls == 1
+
+
+async def test_an_endpoint_that_is_down_is_left_alone_by_all_runs_and_they_say_so():
+    gone = [ModelUnavailable("gone")]
+    main = ScriptedModel(*[gone] * 6, *[["back"]] * 3)
+    lines = {"main": Line(main)}
+    async with stage({"main": main}, lines=lines) as play:
+        runs = [await play.start(attempts=9) for _ in range(3)]
+        states = [await play.ended(run_id) for run_id in runs]
+        assert [state.output for state in states] == ["back"] * 3
+        journals = [event for run_id in runs for event in await play.journal(run_id)]
+    failed = [event for event in journals if isinstance(event, ModelFailed)]
+    assert main.calls == 9
+    assert any("left alone" in event.message for event in failed)
+
+
+async def test_while_an_endpoint_is_left_alone_the_fallback_is_asked_at_once():
+    gone = [ModelUnavailable("gone")]
+    main, backup = ScriptedModel(*[gone] * 5), ScriptedModel(["a"], ["b"])
+    lines = {"main": Line(main), "backup": Line(backup)}
+    async with stage({"main": main, "backup": backup}, lines=lines) as play:
+        await play.ended(await play.start(attempts=5))
+        began = anyio.current_time()
+        assert (await play.ended(await play.start(attempts=5))).output == "b"
+        assert (anyio.current_time(), main.calls) == (began, 5)

@@ -6,7 +6,7 @@ from holdfast.core.events import ToolFinished
 from holdfast.core.messages import Asked
 from holdfast.core.run import RunState
 from holdfast.engine.means import Means
-from holdfast.engine.use import OUTPUT_LIMIT, review
+from holdfast.engine.use import OUTPUT_LIMIT, review, review_all
 from holdfast.errors import ToolError
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -15,9 +15,13 @@ from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
 
 
-def reviewed(tool, arguments="{}", *, name="pay", have=True):
+def setting(tool, *, have=True):
     means = Means(MemoryStore(), {}, {"pay": tool} if have else {})
-    state = RunState(accepted=replace(ACCEPTED, tools=(tool.spec,)))
+    return RunState(accepted=replace(ACCEPTED, tools=(tool.spec,))), means
+
+
+def reviewed(tool, arguments="{}", *, name="pay", have=True):
+    state, means = setting(tool, have=have)
     return review(Asked(name, arguments, model_id="theirs"), state, means)
 
 
@@ -141,3 +145,18 @@ async def test_a_tool_without_a_limit_may_take_its_time():
         ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work, timeout=0)
     ) as play:
         assert (await play.ended(await play.start())).output == "ok"
+
+
+def test_if_one_call_of_a_reply_cannot_be_read_none_is_run():
+    tool = ScriptedTool()
+    state, means = setting(tool)
+    asked = [Asked("pay", '{"euro": 1}'), Asked("pay", '{"euro": '), Asked("fly", "{}")]
+    whole, cut, unknown = review_all(asked, state, means)
+    assert whole.problem == "not run: another call of the same reply could not be read"
+    assert "must be a JSON object" in cut.problem and "no tool" in unknown.problem
+
+
+def test_a_problem_with_one_call_is_its_own_if_it_could_be_read():
+    state, means = setting(ScriptedTool())
+    whole, unknown = review_all([Asked("pay", "{}"), Asked("fly", "{}")], state, means)
+    assert (whole.problem, unknown.problem != "") == ("", True)

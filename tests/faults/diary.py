@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from hashlib import sha256
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.events import InputAdded, RunCompleted, StopRequested
 from holdfast.core.messages import Text
-from holdfast.engine.tasks import task_group
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 
 

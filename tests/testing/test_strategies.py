@@ -34,7 +34,7 @@ def test_lives_come_across_every_outcome_a_call_can_have():
 
 def test_lives_fail_for_every_reason_there_is():
     met = {end.code for life in many() if isinstance(end := life.journal[-1].event, RunFailed)}
-    assert met == {"model", "budget", "rescues"}
+    assert met == {"model", "context", "budget", "rescues"}
 
 
 def test_what_happened_beside_the_journal_is_told():

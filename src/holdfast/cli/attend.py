@@ -13,6 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from holdfast.app import App
+from holdfast.calls.tasks import task_group
 from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.question import Question
 from holdfast.cli.screen import Viewer
@@ -26,13 +27,15 @@ from holdfast.core.events import (
 from holdfast.core.phase import phase
 from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
-from holdfast.engine.tasks import task_group
 from holdfast.errors import Conflict
 
 #: Seconds without news after which somebody wonders what is going on, and between two looks.
 WONDER = 1.5
 TICK = 0.5
 
+
+_FULL = "there is no space left on the disk; the run goes on when there is"
+_ROOM = "there is space on the disk again"
 
 #: The code to exit with when the run was left waiting for somebody.
 LEFT = 3
@@ -131,10 +134,14 @@ class Attendant:
 
     async def _keep_time(self) -> None:
         """Once nothing has happened for a while, say why."""
+        full = False
         while True:
             await anyio.sleep(TICK)
             if trouble := self._app.trouble:
                 raise trouble
+            if full != getattr(self._app.means.store, "full", False):
+                full = not full
+                self._viewer.warn(_FULL if full else _ROOM)
             if not self._question and anyio.current_time() - self._heard >= WONDER:
                 self._viewer.wait(phase(self._state), now=self._app.clock())
 

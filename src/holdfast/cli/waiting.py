@@ -15,6 +15,7 @@ _WAITING: Mapping[Awaited, str] = {
     "approval": "{name} waits for an approval",
     "missing_model": "waiting for the model {name}, which is not here",
     "missing_tool": "waiting for the tool {name}, which is not here",
+    "place": "waiting for its turn: {name} has as many calls as it may",
     "stop": "stopping; Ctrl-C again leaves at once",
     "newer_version": "waiting for a newer version, which understands {name}",
 }

@@ -29,11 +29,16 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=
 
 
 class ModelChoice(Struct, frozen=True):
-    """A model by its configured name, and how it was to be called when the run was accepted."""
+    """A model by its configured name, and how it was to be called when the run was accepted.
+
+    `grows` names the limits of its patience that nobody set: a longer conversation makes
+    them longer.
+    """
 
     name: str
     options: dict[str, Any] = {}
     patience: Patience = Patience()
+    grows: tuple[str, ...] = ()
 
 
 class Parent(Struct, frozen=True):
@@ -88,9 +93,9 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
 
 
 class RunWaiting(_Event, frozen=True, tag="run.waiting"):
-    """The run cannot go on here, and this is what it lacks."""
+    """The run cannot go on here, and this is what it lacks. `place`: its turn at a busy endpoint."""
 
-    what: Literal["model", "tool"]
+    what: Literal["model", "tool", "place"]
     name: str
 
 
@@ -107,10 +112,14 @@ class ModelCalled(_Event, frozen=True, tag="model.called"):
 
 
 class ModelHeard(_Event, frozen=True, tag="model.heard"):
-    """The backend acknowledged the call; it is `between` that limits the wait now."""
+    """The backend acknowledged the call; it is `between` that limits the wait now.
+
+    `unstreamed`: the reply comes in one piece, and it is `whole`.
+    """
 
     turn: int
     attempt: int
+    unstreamed: bool = False
 
 
 class TextStreamed(_Event, frozen=True, tag="model.text"):
@@ -136,7 +145,10 @@ class ModelRetracted(_Event, frozen=True, tag="model.retracted"):
 
 
 class ModelReplied(_Event, frozen=True, tag="model.replied"):
-    """A whole reply, end marker and all. Its text is exactly what the attempt streamed."""
+    """A whole reply, end marker and all. Its text is exactly what the attempt streamed.
+
+    `model` is what the endpoint says replied.
+    """
 
     turn: int
     attempt: int
@@ -146,6 +158,7 @@ class ModelReplied(_Event, frozen=True, tag="model.replied"):
     stop: Literal["stop", "length", "refusal"] = "stop"
     usage: Usage = Usage()
     seconds: float = 0.0
+    model: str = ""
 
 
 class ModelFailed(_Event, frozen=True, tag="model.failed"):
@@ -256,7 +269,7 @@ class RunCompleted(_Event, frozen=True, tag="run.completed"):
 
 
 class RunFailed(_Event, frozen=True, tag="run.failed"):
-    code: Literal["model", "budget", "rescues"]
+    code: Literal["model", "context", "budget", "rescues"]
     message: str
 
 

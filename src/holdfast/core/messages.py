@@ -7,7 +7,7 @@ stand in a message by reference: the bytes are blobs of the store.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -116,17 +116,26 @@ class ToolSpec(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """One call to a model."""
+    """One call to a model. `blobs` holds the bytes of the images in its messages."""
 
     model: str
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     options: dict[str, object] = {}
+    blobs: dict[str, bytes] = {}
+    #: Seconds to reach the endpoint in; 0 for as long as it takes.
+    connect: float = 30.0
+    #: How many times as long as usual the reply may be, because it was cut inside a tool call.
+    stretch: int = 1
 
 
 class Heard(Struct, frozen=True):
     """An acknowledgement that only the backend itself can send. Ends the wait for a first event."""
+
+
+class Unstreamed(Struct, frozen=True):
+    """The reply will come in one piece, so only the limit of the whole call applies."""
 
 
 class Said(Struct, frozen=True):
@@ -152,15 +161,16 @@ class Asked(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The end marker. Without it there was no reply."""
+    """The end marker. Without it there was no reply. `model` is what the endpoint says replied."""
 
     stop: Literal["stop", "length", "refusal"] = "stop"
     calls: tuple[Asked, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
     usage: Usage = Usage()
+    model: str = ""
 
 
-Chunk: TypeAlias = Heard | Said | Thought | Calling | Done
+Chunk: TypeAlias = Heard | Unstreamed | Said | Thought | Calling | Done
 
 
 # --- text that arrives in pieces -------------------------------------------------------
@@ -195,3 +205,27 @@ def storable(text: str) -> str:
 def plain(parts: Iterable[Part]) -> str:
     """The words among the parts."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def pictures(messages: Iterable[Message]) -> Iterator[BlobRef]:
+    """The blobs that the images among these messages are kept in."""
+    for message in messages:
+        if isinstance(message, UserMessage):
+            images = (part for part in message.parts if isinstance(part, Image))
+            yield from (image.blob for image in images if image.blob)
+
+
+def characters(request: Request) -> int:
+    """How many there are to read, pictures not counted."""
+    spoken = sum(_length(message) for message in request.messages)
+    return len(request.instructions) + spoken + sum(len(tool.schema) for tool in request.tools)
+
+
+def _length(message: Message) -> int:
+    match message:
+        case UserMessage(parts=parts):
+            return len(plain(parts))
+        case AssistantMessage(text=text, calls=calls):
+            return len(text) + sum(len(call.arguments) for call in calls)
+        case ToolMessage(output=output):
+            return len(output)

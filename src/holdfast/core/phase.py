@@ -26,6 +26,7 @@ Awaited: TypeAlias = Literal[
     "approval",
     "missing_model",
     "missing_tool",
+    "place",
     "stop",
     "newer_version",
 ]
@@ -41,6 +42,9 @@ class Phase(Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     attempts: int = 0
     next: str = ""
+
+
+_LACKS: dict[str, Awaited] = {"model": "missing_model", "tool": "missing_tool", "place": "place"}
 
 
 def phase(state: RunState) -> Phase | None:
@@ -65,8 +69,7 @@ def _person(state: RunState) -> Phase | None:
 def _lacking(state: RunState) -> Phase | None:
     if state.waiting is None:
         return None
-    missing: Awaited = "missing_model" if state.waiting.what == "model" else "missing_tool"
-    return Phase(missing, state.waiting_at, state.waiting.name)
+    return Phase(_LACKS[state.waiting.what], state.waiting_at, state.waiting.name)
 
 
 def _working(state: RunState) -> Phase | None:

@@ -33,7 +33,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import ToolCall
-from holdfast.core.retry import GiveUp, Next, RetryRules, Wait, next_attempt
+from holdfast.core.retry import OVERFLOW, GiveUp, Next, RetryRules, Wait, next_attempt
 from holdfast.core.run import fold
 from holdfast.core.state import Grant, RunState, ToolState
 
@@ -142,7 +142,8 @@ def _plan_call(state: RunState, rules: Rules) -> Step:
         return Record((RunFailed(code="budget", message=spent),))
     coming = following(state, spread=rules.spread)
     if isinstance(coming, GiveUp):
-        return Record((RunFailed(code="model", message=coming.why),))
+        overflow = bool(state.failures) and state.failures[-1].reason == OVERFLOW
+        return Record((RunFailed(code="context" if overflow else "model", message=coming.why),))
     model, pause = coming.model, coming.seconds if isinstance(coming, Wait) else 0.0
     if model not in rules.models:
         return _lacking(state, RunWaiting(what="model", name=model))

@@ -16,10 +16,24 @@ from msgspec import Struct
 STALLED = frozenset({"ttfb_kill", "codex_ttfb_kill", "idle_kill", "stale_kill"})
 BROKEN = frozenset({"truncated", "reset", "overloaded"})
 UNREADABLE = frozenset({"bad_reply", "too_large"})
-REASONS = STALLED | BROKEN | UNREADABLE | {"refused", "interrupt_abort"}
+#: Nothing was sent: the endpoint has failed so often in a row that it is left alone for a while.
+BREAKER_OPEN = "breaker_open"
+#: The reply was cut in the middle of a tool call by its own limit, which may be made longer once.
+CUT_SHORT = "length"
+#: The conversation is longer than the model can take.
+OVERFLOW = "context_overflow"
+REASONS = (
+    STALLED
+    | BROKEN
+    | UNREADABLE
+    | {BREAKER_OPEN, CUT_SHORT, OVERFLOW, "refused", "interrupt_abort"}
+)
 
 _WORTH_REPEATING = frozenset({408, 409, 425, 429})
 _WRONG_EVERYWHERE = frozenset({400, 413, 422})
+
+#: How often an endpoint that is left alone is waited for in one turn.
+_WAITS = 20
 
 _BASE = 1.0
 _CAP = 60.0
@@ -54,7 +68,7 @@ class Failure(Struct, frozen=True):
         """Another model may well answer."""
         if self.reason == "refused":
             return self.status is not None and self.status not in _WRONG_EVERYWHERE
-        return self.reason in STALLED | BROKEN | UNREADABLE
+        return self.reason in STALLED | BROKEN | UNREADABLE | {BREAKER_OPEN}
 
 
 class RetryRules(Struct, frozen=True):
@@ -88,12 +102,18 @@ def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float
     if not history:
         return Attempt(rules.models[0])
     last = history[-1]
-    tries = sum(failure.model == last.model for failure in history)
-    again = last.worth_repeating and tries < rules.attempts
+    further = _further(history, rules) if last.worth_moving else None
+    if last.reason == BREAKER_OPEN:
+        # Nothing was tried. It is waited for only where nobody else can be asked.
+        waits = sum(failure.reason == BREAKER_OPEN for failure in history)
+        again = further is None and waits <= _WAITS
+    elif last.reason == CUT_SHORT:
+        again = sum(failure.reason == CUT_SHORT for failure in history) == 1
+    else:
+        again = last.worth_repeating and _tries(history) < rules.attempts
     pause = back_off(history, spread=spread)
     if again and _room(history, rules, pause, spread):
         return Wait(pause, last.model) if pause else Attempt(last.model)
-    further = _further(history, rules) if last.worth_moving else None
     if further and _room(history, rules, 0.0, spread):
         return Attempt(further)
     return GiveUp(_farewell(history, late=bool(again or further)))
@@ -101,12 +121,19 @@ def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float
 
 def back_off(history: Sequence[Failure], *, spread: float) -> float:
     """Seconds to wait after the last failure: none after a first stall, then doubling."""
-    last = history[-1]
-    tries = sum(failure.model == last.model for failure in history)
-    if last.reason in STALLED and tries == 1:
+    last, tries = history[-1], _tries(history)
+    if last.reason == BREAKER_OPEN:
+        return max(last.retry_after or 0.0, _BASE)
+    if last.reason == CUT_SHORT or (last.reason in STALLED and tries == 1):
         return 0.0
     own = min(_BASE * 2.0 ** min(tries - 1, 6), _CAP) * (0.5 + spread / 2)
     return max(own, last.retry_after or 0.0)
+
+
+def _tries(history: Sequence[Failure]) -> int:
+    """How often the model that failed last was really called."""
+    model = history[-1].model
+    return sum(one.model == model and one.reason != BREAKER_OPEN for one in history)
 
 
 def lost(history: Sequence[Failure], *, spread: float) -> float:

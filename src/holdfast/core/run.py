@@ -44,6 +44,7 @@ from holdfast.core.events import (
 from holdfast.core.lifecycle import LIFECYCLE, Status
 from holdfast.core.messages import (
     AssistantMessage,
+    Message,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -91,6 +92,12 @@ def after(state: RunState, event: Event) -> Status:
     return status
 
 
+def untold(state: RunState) -> tuple[Message, ...]:
+    """What has happened that the model will hear of at its next call."""
+    results = (_told(tool) for tool in state.tools if tool.result)
+    return (*results, *state.inputs)
+
+
 def effect(call: ToolCall) -> str:
     """What a call does, in one spelling: equal effects are the same tool with equal arguments."""
     return f"{call.tool} {canonical(call.arguments)}"
@@ -131,19 +138,20 @@ def _called(state: RunState, event: ModelCalled, recorded: Recorded) -> RunState
         patience=event.patience,
         late=state.stopping,
     )
-    told = tuple(_told(tool) for tool in state.tools if tool.result)
     return replace(
         state,
         attempt=attempt,
         waiting=None,
         tools=(),
         inputs=(),
-        messages=grow(state.messages, (*told, *state.inputs)),
+        messages=grow(state.messages, untold(state)),
     )
 
 
 def _heard(state: RunState, event: ModelHeard, recorded: Recorded) -> RunState:
     attempt = _speaking(state, event)
+    if event.unstreamed:
+        return replace(state, attempt=replace(attempt, patience=attempt.patience.unstreamed))
     return replace(state, attempt=replace(attempt, heard=True, heard_at=recorded.at))
 
 

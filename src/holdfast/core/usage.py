@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+#: What a token is guessed at, where nobody counts.
+CHARACTERS_A_TOKEN = 4
+
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What one or several model calls used. `cached` and `reasoning` are parts, not extras."""
+    """What one or several model calls used. `cached`, `reasoning` and `estimated` are parts.
+
+    `estimated` is the input nobody counted for us: of a call that was hung up on. `cost` is None
+    where a price is not known.
+    """
 
     input: int = 0
     output: int = 0
     cached: int = 0
     reasoning: int = 0
-    cost: float = 0.0
+    estimated: int = 0
+    cost: float | None = 0.0
 
     @property
     def total(self) -> int:
@@ -24,7 +32,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             output=self.output + other.output,
             cached=self.cached + other.cached,
             reasoning=self.reasoning + other.reasoning,
-            cost=self.cost + other.cost,
+            estimated=self.estimated + other.estimated,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
         )
 
 
@@ -49,6 +58,8 @@ class Budget(Struct, frozen=True):
             return f"the run used its {self.seconds:g} s of work without coming to an end"
         if self.tokens and usage.total >= self.tokens:
             return f"the run used {usage.total} of its {self.tokens} tokens"
-        if self.money and usage.cost >= self.money:
+        if self.money and usage.cost is None:
+            return f"the price of this model is not known, so {self.money:g} in money cannot be kept to"
+        if self.money and usage.cost is not None and usage.cost >= self.money:
             return f"the run used {usage.cost:.4f} of its {self.money:g} in money"
         return None

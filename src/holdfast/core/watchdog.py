@@ -8,11 +8,17 @@ slowness, which is nobody's silence. Bytes, headers, comments and pings are not 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from holdfast.core.usage import CHARACTERS_A_TOKEN
 from holdfast.errors import StreamStalled
+
+#: The close reason of a call that never began to answer, where a wire has its own.
+SILENT_START = {"openai-responses": "codex_ttfb_kill"}
 
 
 class Patience(Struct, frozen=True):
@@ -23,10 +29,27 @@ class Patience(Struct, frozen=True):
     between: float = 120.0
     whole: float = 1800.0
 
+    @property
+    def unstreamed(self) -> Patience:
+        """For a reply that comes in one piece, before which there is nothing to hear."""
+        return replace(self, first=0.0, between=0.0)
+
+    def grown(self, names: Collection[str], *, characters: int) -> Patience:
+        """With these limits as long as so much to read deserves."""
+        tokens = characters // CHARACTERS_A_TOKEN
+        times = next((times for many, times in _GROWTH if tokens > many), 1.0)
+        return replace(self, **{name: getattr(self, name) * times for name in names})
+
+
+#: From how many tokens on a limit that nobody set is how many times as long.
+_GROWTH = ((100_000, 3.0), (50_000, 2.0))
+
 
 class Watchdog:
-    def __init__(self, patience: Patience, *, now: float) -> None:
-        self._patience = patience
+    """`wire` is what the call is made on; one of them has a word of its own for a silent start."""
+
+    def __init__(self, patience: Patience, *, now: float, wire: str = "") -> None:
+        self._patience, self._wire = patience, wire
         self._began = self._heard = now
         self.first = True
 
@@ -43,6 +66,10 @@ class Watchdog:
         """The backend answered without saying anything yet. Counts once."""
         if self.first:
             self.hear(now=now)
+
+    def expect_one_piece(self) -> None:
+        """There will be nothing to hear until the reply is there."""
+        self._patience = self._patience.unstreamed
 
     def excuse(self, seconds: float) -> None:
         """We kept the other side waiting; none of it is their silence."""
@@ -65,7 +92,7 @@ class Watchdog:
             return StreamStalled(
                 f"no first event from the model for {waited:g} s (TTFB limit"
                 f" {self._patience.first:g} s); hanging up",
-                reason="ttfb_kill",
+                reason=SILENT_START.get(self._wire, "ttfb_kill"),
             )
         return StreamStalled(
             f"no further event from the model for {waited:g} s; hanging up", reason="idle_kill"

@@ -9,35 +9,45 @@ from __future__ import annotations
 from functools import partial
 
 import anyio
+from msgspec.structs import replace
 
+from holdfast.calls.foreign import told
+from holdfast.calls.line import attempt
 from holdfast.core.codec import decode_messages, encode
 from holdfast.core.events import (
     ModelCalled,
+    ModelChoice,
     ModelFailed,
     ModelHeard,
     ModelReplied,
     ReasoningStreamed,
     RunAccepted,
+    RunWaiting,
     TextStreamed,
 )
 from holdfast.core.messages import (
+    BlobRef,
     Chunk,
     Done,
     Message,
     Request,
     Said,
     Thought,
+    Unstreamed,
+    characters,
     lone,
     mend,
+    pictures,
     storable,
 )
 from holdfast.core.plan import CallModel
+from holdfast.core.retry import CUT_SHORT
+from holdfast.core.run import untold
+from holdfast.core.state import RunState
 from holdfast.engine.coalesce import Maker
-from holdfast.engine.foreign import told
-from holdfast.engine.listen import listen
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe, answered
-from holdfast.engine.use import review
+from holdfast.engine.use import review_all
 from holdfast.errors import BadReply, InvalidRequest, ModelError
 
 #: Calls in one reply, and characters in all of it. A model that wants more has lost its way.
@@ -46,29 +56,32 @@ MOST_TEXT = 16 * 1024 * 1024
 
 
 async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
+    """Wait for a place, and call unless a stop came first."""
+    busy = partial(scribe.record, RunWaiting(what="place", name=step.model))
+    async with means.line(step.model).endpoint.place(busy):
+        if not scribe.state.stopping:
+            await _call(scribe, means, step)
+
+
+async def _call(scribe: Scribe, means: Means, step: CallModel) -> None:
     """Record the intent, look once more, call, and record the reply or the failure."""
     accepted = scribe.state.accepted
     assert accepted is not None
     choice = next(choice for choice in accepted.models if choice.name == step.model)
     history = await _history(means, accepted)
+    request = _request(scribe.state, choice, history)
+    patience = choice.patience.grown(choice.grows, characters=characters(request))
     await scribe.record(
-        ModelCalled(
-            turn=step.turn, attempt=step.attempt, model=step.model, patience=choice.patience
-        )
+        ModelCalled(turn=step.turn, attempt=step.attempt, model=step.model, patience=patience)
     )
     if scribe.state.stopping:
         return
+    # Once more: what was said just before the intent is on record as heard.
+    request = await _with_pictures(_request(scribe.state, choice, history), means)
     began = anyio.current_time()
     ear = _Ear(scribe, step)
     try:
-        request = Request(
-            model=choice.name,
-            instructions=accepted.instructions,
-            messages=(*history, *scribe.state.conversation),
-            tools=accepted.tools,
-            options=choice.options,
-        )
-        done = await listen(means.models[step.model].stream(request), choice.patience, ear.hear)
+        done = await attempt(means.line(step.model), request, patience, ear.hear)
         reply = ear.reply(done, means, seconds=round(anyio.current_time() - began, 6))
     except ModelError as error:
         failed = ModelFailed(
@@ -84,6 +97,37 @@ async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
         await scribe.record(failed)
     else:
         await scribe.record(reply)
+
+
+def _request(state: RunState, choice: ModelChoice, history: tuple[Message, ...]) -> Request:
+    """What the model is asked, as things stand."""
+    accepted = state.accepted
+    assert accepted is not None
+    cut_short = bool(state.failures) and state.failures[-1].reason == CUT_SHORT
+    return Request(
+        model=choice.name,
+        instructions=accepted.instructions,
+        messages=(*history, *state.conversation, *untold(state)),
+        tools=accepted.tools,
+        options=choice.options,
+        connect=choice.patience.connect,
+        stretch=2 if cut_short else 1,
+    )
+
+
+async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:
+    """The conversation that came with the request."""
+    blobs = [await _blob(means, ref) for ref in accepted.history]
+    return tuple(message for blob in blobs for message in decode_messages(blob))
+
+
+async def _with_pictures(request: Request, means: Means) -> Request:
+    blobs = {ref.sha256: await _blob(means, ref) for ref in pictures(request.messages)}
+    return replace(request, blobs=blobs)
+
+
+async def _blob(means: Means, ref: BlobRef) -> bytes:
+    return await answered(means.store.blob(ref.sha256))
 
 
 class _Ear:
@@ -106,8 +150,10 @@ class _Ear:
         elif not self._heard:
             # Readers learn that the model is alive; a tool call shows nothing until it is whole.
             turn, attempt = self._step.turn, self._step.attempt
-            await self._scribe.record(ModelHeard(turn=turn, attempt=attempt))
-        self._heard = True
+            one_piece = isinstance(chunk, Unstreamed)
+            heard = ModelHeard(turn=turn, attempt=attempt, unstreamed=one_piece)
+            await self._scribe.record(heard)
+        self._heard = not isinstance(chunk, Unstreamed)
 
     async def _hear_text(self, chunk: Said | Thought) -> None:
         kind = type(chunk)
@@ -135,10 +181,11 @@ class _Ear:
             attempt=self._step.attempt,
             text="".join(self._texts),
             reasoning=done.reasoning,
-            calls=tuple(review(asked, self._scribe.state, means) for asked in done.calls),
+            calls=review_all(done.calls, self._scribe.state, means),
             stop=done.stop,
             usage=done.usage,
             seconds=seconds,
+            model=done.model,
         )
         try:
             encode(reply)
@@ -160,9 +207,3 @@ def _text(turn: int, attempt: int, text: str) -> TextStreamed:
 
 def _reasoning(turn: int, attempt: int, text: str) -> ReasoningStreamed:
     return ReasoningStreamed(turn=turn, attempt=attempt, text=text)
-
-
-async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:
-    """The conversation that came with the request."""
-    blobs = [await answered(means.store.blob(ref.sha256)) for ref in accepted.history]
-    return tuple(message for blob in blobs for message in decode_messages(blob))

@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.events import ApprovalRequested, ToolStarted
 from holdfast.core.lease import remaining
 from holdfast.core.plan import (
@@ -31,7 +32,6 @@ from holdfast.core.plan import (
 from holdfast.engine.call import call_model
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
-from holdfast.engine.tasks import task_group
 from holdfast.engine.use import use_tool
 from holdfast.errors import IllegalEvent
 

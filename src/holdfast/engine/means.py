@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from time import time  # noqa: TID251 - this is where the clock is handed out
 
+from holdfast.calls.line import Line
 from holdfast.core.state import Grant
 from holdfast.ports import Clock, Model, Store, Tool
 
@@ -24,3 +25,8 @@ class Means:
     grants: tuple[Grant, ...] = ()
     clock: Clock = time
     new_id: Callable[[str], str] = random_id
+    #: How to call the models that need more than to be called.
+    lines: Mapping[str, Line] = field(default_factory=dict)
+
+    def line(self, model: str) -> Line:
+        return self.lines.get(model) or Line(self.models[model])

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
+from holdfast.calls.foreign import no_stray_cancel, told
+from holdfast.calls.tasks import task_group
 from holdfast.core.lease import Lease, Tenure
 from holdfast.engine.driver import Again, Driver
-from holdfast.engine.foreign import no_stray_cancel, told
 from holdfast.engine.means import Means
 from holdfast.engine.rescue import LEFT_ALONE, UNSEEN
 from holdfast.engine.scribe import Scribe, answered
-from holdfast.engine.tasks import task_group
 from holdfast.errors import (
     HoldfastError,
     LeaseLost,

@@ -6,17 +6,19 @@ the model. Only cancellation passes through, because only a scope cancels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.calls.foreign import MOST_WORDS, no_stray_cancel, told
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
 from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
 from holdfast.core.state import RunState
-from holdfast.engine.foreign import MOST_WORDS, no_stray_cancel, told
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout
@@ -27,6 +29,23 @@ OUTPUT_LIMIT = 64 * 1024
 
 #: Characters of progress that are kept of one call.
 PROGRESS_LIMIT = 1024 * 1024
+
+
+def review_all(asked: Sequence[Asked], state: RunState, means: Means) -> tuple[ToolCall, ...]:
+    """The calls of one reply. If one of them cannot be read none is run: it may be half of a plan."""
+    calls = tuple(review(one, state, means) for one in asked)
+    if all(_readable(call.arguments) for call in calls):
+        return calls
+    other = "not run: another call of the same reply could not be read"
+    return tuple(call if call.problem else replace(call, problem=other) for call in calls)
+
+
+def _readable(arguments: str) -> bool:
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def review(asked: Asked, state: RunState, means: Means) -> ToolCall:

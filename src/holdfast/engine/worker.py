@@ -14,12 +14,12 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.lease import Tenure
 from holdfast.engine.means import Means
 from holdfast.engine.notify import pass_on
 from holdfast.engine.rescue import rescue
 from holdfast.engine.supervisor import Supervisor
-from holdfast.engine.tasks import task_group
 from holdfast.errors import StoreError
 
 #: Seconds between two looks for runs to claim when nothing hints at one.

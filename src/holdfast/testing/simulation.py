@@ -18,6 +18,7 @@ from random import Random
 
 import anyio
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.events import (
     FINAL,
     ApprovalAnswered,
@@ -55,7 +56,6 @@ from holdfast.core.run import effect, replay
 from holdfast.core.watchdog import Patience
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
-from holdfast.engine.tasks import task_group
 from holdfast.engine.worker import Worker
 from holdfast.errors import Conflict, ModelRefused, ModelUnavailable, NotFound, ToolError
 from holdfast.ports import Review, ToolUse

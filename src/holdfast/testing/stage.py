@@ -18,12 +18,13 @@ from typing import Any
 
 import anyio
 
+from holdfast.calls.line import Line
+from holdfast.calls.tasks import task_group
 from holdfast.core.events import ModelChoice, Recorded, RunAccepted
 from holdfast.core.messages import Text
 from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
-from holdfast.engine.tasks import task_group
 from holdfast.engine.worker import Worker
 from holdfast.ports import Clock, Model, Store, Tool
 from holdfast.stores.memory import MemoryStore
@@ -73,6 +74,7 @@ async def stage(
     *tools: Tool,
     store: Store | None = None,
     clock: Clock = anyio.current_time,
+    lines: Mapping[str, Line] | None = None,
     **worker: Any,
 ) -> AsyncIterator[Stage]:
     """Set up, with one worker at work; leave at once at the end, whatever is still going on.
@@ -84,6 +86,7 @@ async def stage(
         models=models if isinstance(models, Mapping) else {"model": models},
         tools={tool.spec.name: tool for tool in tools},
         clock=clock,
+        lines=lines or {},
     )
     play = Stage(means, Runs(means), Worker(means, **{"name": "worker", **worker}))
     async with task_group() as tasks:

@@ -329,7 +329,8 @@ class _World:
                 case 2:
                     self._record(ReasoningStreamed(turn=turn, attempt=attempt, text=word))
                 case _:
-                    self._record(ModelHeard(turn=turn, attempt=attempt))
+                    unstreamed = bool(self._choose(2))
+                    self._record(ModelHeard(turn=turn, attempt=attempt, unstreamed=unstreamed))
             if self._told_to_stop() and self._choose(2):
                 return
         self._people()

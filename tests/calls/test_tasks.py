@@ -1,7 +1,7 @@
 import anyio
 import pytest
 
-from holdfast.engine.tasks import task_group
+from holdfast.calls.tasks import task_group
 
 
 async def fail(error, after=0.0):

@@ -3,7 +3,7 @@ import asyncio
 import anyio
 import pytest
 
-from holdfast.engine.foreign import MOST_WORDS, no_stray_cancel, told
+from holdfast.calls.foreign import MOST_WORDS, no_stray_cancel, told
 
 
 async def test_a_cancellation_that_nobody_asked_for_becomes_an_error():

@@ -12,9 +12,9 @@ from math import inf
 import anyio
 import anyio.lowlevel
 
-from holdfast.core.messages import Chunk, Done, Heard, Said, Thought
+from holdfast.calls.foreign import no_stray_cancel
+from holdfast.core.messages import Chunk, Done, Heard, Said, Thought, Unstreamed
 from holdfast.core.watchdog import Patience, Watchdog
-from holdfast.engine.foreign import no_stray_cancel
 from holdfast.errors import BadReply, ModelError, ModelUnavailable
 
 #: Seconds a model may take to hang up.
@@ -28,13 +28,15 @@ async def listen(
     chunks: AsyncGenerator[Chunk, None],
     patience: Patience,
     hear: Callable[[Chunk], Awaitable[None]],
+    *,
+    wire: str = "",
 ) -> Done:
     """Pass each chunk to `hear` and return the end marker.
 
     Raises StreamStalled if the line goes quiet, and ModelError as the model does, with the
     seconds of silence before it.
     """
-    dog = Watchdog(patience, now=anyio.current_time())
+    dog = Watchdog(patience, now=anyio.current_time(), wire=wire)
     count = 0
     try:
         with anyio.CancelScope(deadline=dog.deadline) as line, no_stray_cancel(ModelUnavailable):
@@ -64,6 +66,8 @@ async def _pass_on(chunk: Chunk, dog: Watchdog, hear: Callable[[Chunk], Awaitabl
         return
     if isinstance(chunk, Heard):
         dog.acknowledge(now=came)
+    elif isinstance(chunk, Unstreamed):
+        dog.expect_one_piece()
     else:
         dog.hear(now=came)
     await hear(chunk)

@@ -1,9 +1,9 @@
 import anyio
 import pytest
 
+from holdfast.calls.listen import listen
 from holdfast.core.messages import Calling, Done, Request, Said
 from holdfast.core.watchdog import Patience
-from holdfast.engine.listen import listen
 from holdfast.errors import BadReply, ModelUnavailable, StreamStalled
 from holdfast.testing.scripted import Ack, Call, CutOff, ScriptedModel, Silence, Think
 

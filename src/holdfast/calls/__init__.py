@@ -1,0 +1,1 @@
+"""Supervised calls: a model is heard out, hedged, retried and given up on, journal or none."""
