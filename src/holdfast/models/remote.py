@@ -1,0 +1,296 @@
+"""A model at the other end of a wire: asks, pumps the bytes of the answer through, hangs up.
+
+Nothing here waits longer than it is let: whoever listens has the watch, and closes this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from math import inf
+from time import time  # noqa: TID251 - a default; dates in answers are compared with it
+
+import anyio
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.messages import Chunk, Done, Request, Unstreamed
+from holdfast.errors import BadReply, ConfigError, ModelError, ModelRefused
+from holdfast.models.catalog import WIRES, Price, cost, price_of
+from holdfast.models.failures import from_answer
+from holdfast.models.http import Answer, Transport, open_transport
+from holdfast.models.sse import MOST_BYTES, Decoder
+from holdfast.models.wire import Reader, Wire, parse
+
+#: Seconds to wait for the book-keeping of a reply that is complete.
+GRACE = 2.0
+
+#: Seconds to wait for the last bytes of an answer that has been heard: a connection that is read to
+#: its end can be used again.
+LAST_BYTES = 0.02
+
+#: Bytes of an answer that says why there is no reply.
+EXPLANATION = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a model is and what it is called there. The key is shown to nobody."""
+
+    base_url: str
+    model: str
+    key: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class _Offer(Struct):
+    id: str
+
+
+class _Offers(Struct):
+    data: list[_Offer]
+
+
+_offers = msgspec.json.Decoder(_Offers)
+
+
+class RemoteModel:
+    """`stream` off: the endpoint is not asked to. It is switched off by an endpoint that refuses it."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        address: Address,
+        transport: Transport,
+        *,
+        stream: bool = True,
+        price: Price | None = None,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._wire, self._address, self._transport = wire, address, transport
+        self._streams, self._price, self._clock = stream, price, clock
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        if self._streams:
+            try:
+                async with aclosing(self._ask(request, stream=True)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
+            except ModelRefused as error:
+                if not _refuses_to_stream(error):
+                    raise
+                self._streams = False
+        async with aclosing(self._ask(request, stream=False)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[Chunk, None]:
+        model = self._address.model or await self._first_offered(request.connect)
+        body = self._wire.body(request, model=model, stream=stream)
+        url, headers = self._url(self._wire.path), self._headers(stream=stream)
+        done: Chunk | None = None
+        try:
+            if not stream:
+                yield Unstreamed()
+            async with self._transport.send(
+                "POST", url, headers, body, connect=request.connect
+            ) as answer:
+                if answer.status != 200:
+                    raise await self._refusal(answer)
+                read = _read_stream if stream and _is_stream(answer) else _read_whole
+                async with aclosing(read(answer, self._wire.reader())) as chunks:
+                    async for chunk in chunks:
+                        if isinstance(chunk, Done):
+                            done = self._priced(chunk)
+                        else:
+                            yield chunk
+        except ModelError as error:
+            raise self._masked(error) from error.__cause__
+        # Last, so that whoever leaves at the end marker leaves a connection that can be used again.
+        if done is not None:
+            yield done
+
+    async def offered(self, connect: float) -> Sequence[str]:
+        """The names of the models that the endpoint says it has. Raises ModelError."""
+        url, headers = self._url("/models"), self._headers(stream=False)
+        try:
+            async with self._transport.send("GET", url, headers, b"", connect=connect) as answer:
+                if answer.status != 200:
+                    raise await self._refusal(answer)
+                found = parse(await _gather(answer, MOST_BYTES), _offers)
+        except ModelError as error:
+            raise self._masked(error) from error.__cause__
+        return [one.id for one in found.data]
+
+    async def _first_offered(self, connect: float) -> str:
+        names = await self.offered(connect)
+        if not names:
+            raise ModelRefused(f"{self._address.base_url} has no model; install one, or name one")
+        return names[0]
+
+    def _url(self, path: str) -> str:
+        return self._address.base_url.rstrip("/") + path
+
+    def _headers(self, *, stream: bool) -> dict[str, str]:
+        return {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if stream else "application/json",
+            **self._wire.headers(self._address.key),
+            **self._address.headers,
+        }
+
+    async def _refusal(self, answer: Answer) -> ModelError:
+        body = await _gather(answer, EXPLANATION, strict=False)
+        return from_answer(answer.status, answer.headers, body, now=self._clock())
+
+    def _priced(self, done: Done) -> Done:
+        usage = replace(done.usage, cost=cost(self._price, done.usage))
+        return replace(done, usage=usage, model=done.model or self._address.model)
+
+    def _masked(self, error: ModelError) -> ModelError:
+        """The error without our secrets: an endpoint may well repeat what it was sent."""
+        secrets = [self._address.key, *self._address.headers.values()]
+        words = _mask(str(error), secrets)
+        if words == str(error):
+            return error
+        return type(error)(
+            words, reason=error.reason, status=error.status, retry_after=error.retry_after
+        )
+
+
+async def _read_stream(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
+    decoder, patience = Decoder(), inf
+    async with aclosing(answer.pieces()) as pieces:
+        while piece := await _next(pieces, patience):
+            for event in decoder.feed(piece):
+                if not event.data:
+                    continue
+                for chunk in reader.read(event):
+                    yield chunk
+                    if isinstance(chunk, Done):
+                        await _next(pieces, anyio.current_time() + LAST_BYTES)
+                        return
+            if reader.complete:
+                # What has been said is not lost by waiting for what is merely counted.
+                patience = min(patience, anyio.current_time() + GRACE)
+    for chunk in reader.end():
+        yield chunk
+
+
+async def _next(pieces: AsyncGenerator[bytes, None], until: float) -> bytes:
+    """The next bytes, none at the end. Past the end of patience, none whatever happens."""
+    if until == inf:
+        return await anext(pieces, b"")
+    try:
+        with anyio.CancelScope(deadline=until):
+            return await anext(pieces, b"")
+    except ModelError:
+        pass
+    return b""
+
+
+async def _read_whole(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
+    yield Unstreamed()
+    body = await _gather(answer, MOST_BYTES)
+    kind = answer.headers.get("content-type", "json")
+    if "json" not in kind:
+        raise BadReply(f"the endpoint answered with {kind}, which is no reply; is base_url right?")
+    for chunk in reader.whole(body):
+        yield chunk
+
+
+def _is_stream(answer: Answer) -> bool:
+    """Not every endpoint says so, but none that sends a document calls it anything else."""
+    kind = answer.headers.get("content-type", "")
+    return "json" not in kind and "html" not in kind
+
+
+def _refuses_to_stream(error: ModelRefused) -> bool:
+    return error.status in (400, 422) and "stream" in str(error).lower()
+
+
+async def _gather(answer: Answer, limit: int, *, strict: bool = True) -> bytes:
+    """The body, up to so many bytes. Raises BadReply beyond them, unless a part is good enough."""
+    body = bytearray()
+    async with aclosing(answer.pieces()) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > limit:
+                if strict:
+                    raise BadReply(f"the reply is longer than {limit} bytes", reason="too_large")
+                break
+    return bytes(body[:limit])
+
+
+def _mask(words: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        if len(secret) >= 8:
+            words = words.replace(secret, "[secret]")
+    return words
+
+
+def open_remote(
+    wire: str,
+    transport: Transport,
+    *,
+    base_url: str,
+    model: str,
+    key: str = "",
+    headers: Mapping[str, str] | None = None,
+    stream: bool = True,
+    price: Price | None = None,
+    clock: Callable[[], float] = time,
+) -> RemoteModel:
+    """The model at this address. Raises ConfigError for a wire that nobody speaks."""
+    address = Address(base_url, model, key, headers or {})
+    return RemoteModel(_wire(wire), address, transport, stream=stream, price=price, clock=clock)
+
+
+@asynccontextmanager
+async def open_model(
+    wire: str,
+    *,
+    base_url: str,
+    model: str,
+    key: str = "",
+    headers: Mapping[str, str] | None = None,
+    stream: bool = True,
+) -> AsyncIterator[RemoteModel]:
+    """A model with connections of its own, for as long as this is open. Raises ConfigError.
+
+    `wire` is openai-chat, openai-responses or anthropic; `base_url` is all that comes before the
+    wire's own path, as in https://api.openai.com/v1.
+    """
+    async with open_transport() as transport:
+        yield open_remote(
+            wire,
+            transport,
+            base_url=base_url,
+            model=model,
+            key=key,
+            headers=headers,
+            stream=stream,
+            price=price_of(model),
+        )
+
+
+def _wire(name: str) -> Wire:
+    match name:
+        case "openai-chat":
+            from holdfast.models.openai_chat import OpenAIChat
+
+            return OpenAIChat()
+        case "openai-responses":
+            from holdfast.models.openai_responses import OpenAIResponses
+
+            return OpenAIResponses()
+        case "anthropic":
+            from holdfast.models.anthropic import Anthropic
+
+            return Anthropic()
+        case _:
+            known = ", ".join(wire for wire in WIRES if wire != "demo")
+            raise ConfigError(f"{name!r} is no wire; there are: {known}")

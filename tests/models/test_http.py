@@ -1,0 +1,188 @@
+"""The edge to the network, on real sockets."""
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import sys
+from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
+
+import aiohttp
+import anyio
+import pytest
+import trustme
+
+from holdfast.errors import ModelUnavailable, StreamStalled
+from holdfast.models import http
+from holdfast.models.http import open_transport
+from holdfast.testing.endpoint import Answer, Hangup, NoHeaders, Reset, open_endpoint
+from holdfast.testing.scripted import Silence
+
+pytestmark = pytest.mark.real_time
+
+
+async def ask(transport, url, *, connect=5.0, method="POST", path="/chat/completions"):
+    async with (
+        transport.send(method, url + path, {}, b'{"stream":true}', connect=connect) as answer,
+        aclosing(answer.pieces()) as pieces,
+    ):
+        return answer.status, answer.headers, b"".join([piece async for piece in pieces])
+
+
+async def test_an_answer_has_a_status_headers_in_small_letters_and_a_body():
+    async with open_endpoint([Answer(418, "short", {"X-Odd": "yes"})]) as endpoint:
+        async with open_transport() as transport:
+            status, headers, body = await ask(transport, endpoint.url)
+    assert (status, headers["x-odd"], body) == (418, "yes", b"short")
+
+
+async def test_a_connection_that_was_read_to_its_end_is_used_again():
+    async with open_endpoint(["a"]) as endpoint, open_transport() as transport:
+        for _ in range(3):
+            await ask(transport, endpoint.url)
+        assert (len(endpoint.requests), endpoint.connections) == (3, 1)
+
+
+async def test_leaving_hangs_up_at_once():
+    async with open_endpoint(["a", Silence()]) as endpoint, open_transport() as transport:
+        url = f"{endpoint.url}/chat/completions"
+        async with transport.send("POST", url, {}, b'{"stream":true}', connect=5.0) as answer:
+            async with aclosing(answer.pieces()) as pieces:
+                await anext(pieces)
+            left = anyio.current_time()
+        assert await endpoint.hung_up() - left < 0.05
+
+
+@pytest.mark.parametrize("script", [[NoHeaders(), Silence()], [Silence()], ["a", Silence()]])
+async def test_a_cancel_hangs_up_at_once_in_every_phase(script):
+    async with open_endpoint(script) as endpoint, open_transport() as transport:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, transport, endpoint.url)
+                await endpoint.received()
+                await anyio.sleep(0.05)
+                cancelled = anyio.current_time()
+                scope.cancel()
+        assert await endpoint.hung_up() - cancelled < 0.05
+
+
+@pytest.mark.parametrize(
+    "script", [[NoHeaders(), Reset()], [Reset()], ["a", Reset()], ["a", Hangup()]]
+)
+async def test_a_line_that_breaks_is_a_reset(script):
+    async with open_endpoint(script) as endpoint, open_transport() as transport:
+        with pytest.raises(ModelUnavailable, match="lost the connection") as lost:
+            await ask(transport, endpoint.url)
+    assert lost.value.reason == "reset"
+
+
+async def test_a_host_that_does_not_answer_costs_the_limit_for_connecting():
+    # A full backlog: the system takes no further connection, and refuses none.
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        address = deaf.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        try:
+            async with open_transport() as transport:
+                began = anyio.current_time()
+                with pytest.raises(StreamStalled, match=r"within 0.2 s") as stalled:
+                    await ask(transport, f"http://127.0.0.1:{address[1]}", connect=0.2)
+                assert anyio.current_time() - began < 1.0
+            assert isinstance(stalled.value, TimeoutError) and "TTFB" in str(stalled.value)
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+async def test_nobody_there_is_said_in_a_sentence():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    async with open_transport() as transport:
+        with pytest.raises(ModelUnavailable, match="cannot be reached"):
+            await ask(transport, url)
+
+
+def test_a_name_that_nobody_knows_is_said_in_a_sentence():
+    # No test may ask another machine for a name.
+    key = SimpleNamespace(host="nowhere.invalid", port=443, is_ssl=True, ssl=True)
+    error = aiohttp.ClientConnectorDNSError(key, OSError(-2, "Name or service not known"))
+    said = http._unreached(error, 30.0)
+    assert "the endpoint's name is not known" in str(said) and "nowhere.invalid" in str(said)
+
+
+@pytest.mark.parametrize("url", ["http://", "nonsense", "http://[::1"])
+async def test_what_is_no_address_is_said_in_a_sentence(url):
+    async with open_transport() as transport:
+        with pytest.raises(ModelUnavailable):
+            await ask(transport, url)
+
+
+@asynccontextmanager
+async def secure(authority):
+    """An endpoint behind TLS that answers 200 and nothing else; yields its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_an_endpoint_that_cannot_prove_who_it_is_is_not_spoken_to():
+    async with secure(trustme.CA()) as url, open_transport() as transport:
+        with pytest.raises(ModelUnavailable, match="could not prove who it is"):
+            await ask(transport, url)
+
+
+async def test_an_endpoint_that_can_is():
+    authority, trust = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trust)
+    async with secure(authority) as url, open_transport(tls=trust) as transport:
+        assert (await ask(transport, url))[0] == 200
+
+
+async def test_nothing_is_taken_from_the_environment(monkeypatch):
+    with socket.socket() as trap:
+        trap.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{trap.getsockname()[1]}")
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{trap.getsockname()[1]}")
+        async with open_endpoint(["a"]) as endpoint, open_transport() as transport:
+            assert (await ask(transport, endpoint.url))[0] == 200
+
+
+async def test_an_answer_that_points_elsewhere_is_not_followed():
+    async with open_endpoint(["never"]) as other:
+        there = {"Location": f"{other.url}/chat/completions"}
+        async with (
+            open_endpoint([Answer(307, "", there)]) as endpoint,
+            open_transport() as transport,
+        ):
+            assert (await ask(transport, endpoint.url))[0] == 307
+        assert other.requests == []
+
+
+async def test_cookies_are_not_kept():
+    async with (
+        open_endpoint([Answer(200, "{}", {"Set-Cookie": "a=b"})], ["a"]) as endpoint,
+        open_transport() as transport,
+    ):
+        await ask(transport, endpoint.url)
+        await ask(transport, endpoint.url)
+    assert "cookie" not in endpoint.requests[1].headers
+
+
+def test_the_library_is_loaded_by_nobody_who_does_not_need_it():
+    code = "import sys, holdfast.app; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
