@@ -29,6 +29,16 @@ def anyio_backend(request):
     return "asyncio", {"loop_factory": VirtualTimeLoop}
 
 
+@pytest.fixture(autouse=True, scope="session")
+def only_the_demo(tmp_path_factory):
+    """No test asks a model that this machine happens to have, by a key or on a port."""
+    file = tmp_path_factory.mktemp("config") / "holdfast.toml"
+    file.write_text('[models.demo]\nwire = "demo"\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CONFIG", str(file))
+        yield
+
+
 class OffLoopback(RuntimeError):
     """A test tried to talk to another machine. Not an OSError: nobody may retry it."""
 

@@ -15,13 +15,18 @@ from pathlib import Path
 from time import time  # noqa: TID251 (the one to take when none is brought)
 from typing import Literal
 
+from msgspec.structs import replace
+
+from holdfast.calls.line import Line
+from holdfast.calls.tasks import task_group
+from holdfast.config import Settings
 from holdfast.core.events import ModelChoice, RunAccepted
 from holdfast.core.messages import Text
 from holdfast.engine.means import Means, random_id
 from holdfast.engine.runs import Runs
-from holdfast.engine.tasks import task_group
 from holdfast.engine.worker import Worker
-from holdfast.errors import StoreError
+from holdfast.errors import InvalidRequest, NotFound, StoreError
+from holdfast.lines import choices, open_lines
 from holdfast.models.demo import DemoModel
 from holdfast.ports import Clock, Model, Store, Tool
 from holdfast.stores.memory import MemoryStore
@@ -42,6 +47,7 @@ class App:
 
     runs: Runs
     means: Means
+    settings: Settings | None = None
 
     @property
     def clock(self) -> Clock:
@@ -57,27 +63,50 @@ class App:
         self,
         prompt: str,
         *,
+        model: str = "",
         instructions: str = "",
         approval: Literal["ask", "deny"] = "ask",
         surface: str = "",
     ) -> RunAccepted:
-        """A run on the first of the models, with all the tools. `approval`: can anyone be asked?"""
-        return RunAccepted(
+        """A run with all the tools, on this model or else the first. Raises NotFound.
+
+        `approval`: can anyone be asked? What else there is to say stands in the settings.
+        """
+        if model and model not in self.means.models:
+            raise NotFound("model", model)
+        asked = RunAccepted(
             input=(Text(prompt),),
-            models=(ModelChoice(next(iter(self.means.models))),),
+            models=(ModelChoice(model or next(iter(self.means.models))),),
             tools=tuple(tool.spec for tool in self.means.tools.values()),
             instructions=instructions,
             approval=approval,
             surface=surface,
         )
+        return _as_configured(asked, self.settings, model) if self.settings else asked
+
+
+def _as_configured(asked: RunAccepted, settings: Settings, model: str) -> RunAccepted:
+    chosen = settings.models[model or settings.default_model]
+    return replace(
+        asked,
+        models=choices(settings.models, chosen.name),
+        attempts=chosen.attempts,
+        retry_total=chosen.total,
+        instructions=asked.instructions or settings.agent.instructions,
+        approval_timeout=settings.tools.approval_timeout,
+        budget=settings.budget,
+        workspace=str(settings.workspace),
+    )
 
 
 @asynccontextmanager
 async def open_app(
+    settings: Settings | None = None,
     *,
     data: str | Path | None = None,
     models: Mapping[str, Model] | None = None,
     tools: Iterable[Tool] | None = None,
+    demo: DemoModel | None = None,
     clock: Clock = time,
     work: bool = True,
     only: Collection[str] | None = None,
@@ -88,21 +117,25 @@ async def open_app(
     taken up at once; without one they are kept in memory. Raises DataInUse if another process
     owns the directory.
 
-    Without models of your own there is the demo; with it, and without tools of your own, its two.
+    `settings` say where, and which models there are. Without them and without models of your own
+    there is the demo; with it, and without tools of your own, its two.
     `only` are the runs to carry, if not all of them; without `work` none is carried, and wishes
     can still be recorded.
     """
-    if tools is None:
-        tools = () if models else (LookAround(), KeepNote())
+    data = data if data is not None or settings is None else settings.data
     name = random_id("worker")
-    async with _open_store(data, worker=name, clock=clock) as store:
+    async with (
+        _open_store(data, worker=name, clock=clock) as store,
+        _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
+    ):
         means = Means(
             store=store,
-            models=models or {"demo": DemoModel()},
-            tools={tool.spec.name: tool for tool in tools},
+            models=found,
+            tools=_by_name(_own_tools(found) if tools is None else tools),
             clock=clock,
+            lines=lines,
         )
-        app = App(Runs(means), means)
+        app = App(Runs(means), means, None if models is not None else settings)
         if not work:
             yield app
             return
@@ -114,6 +147,36 @@ async def open_app(
                 yield app
             finally:
                 worker.leave(drain=0)
+
+
+@asynccontextmanager
+async def _open_models(
+    settings: Settings | None,
+    models: Mapping[str, Model] | None,
+    demo: DemoModel,
+    *,
+    clock: Clock,
+) -> AsyncIterator[tuple[Mapping[str, Model], Mapping[str, Line]]]:
+    if models is not None or settings is None:
+        yield ({"demo": demo} if models is None else models), {}
+        return
+    async with open_lines(settings.models, demo=demo, clock=clock) as lines:
+        yield {name: line.model for name, line in lines.items()}, lines
+
+
+def _own_tools(models: Mapping[str, Model]) -> tuple[Tool, ...]:
+    """The demo's, where it is what is called."""
+    demo = any(isinstance(model, DemoModel) for model in models.values())
+    return (LookAround(), KeepNote()) if demo else ()
+
+
+def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.spec.name in found:
+            raise InvalidRequest(f"there are two tools by the name of {tool.spec.name}")
+        found[tool.spec.name] = tool
+    return found
 
 
 @asynccontextmanager

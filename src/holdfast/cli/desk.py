@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal, NoReturn
 
 import anyio
@@ -19,31 +18,31 @@ from holdfast.cli.question import Question
 from holdfast.cli.screen import JsonLines, Screen, Viewer
 from holdfast.cli.shelf import short
 from holdfast.cli.terminal import Terminal
+from holdfast.config import Settings
 from holdfast.engine.means import random_id
 from holdfast.models.demo import DemoModel
-from holdfast.tools.demo import KeepNote, LookAround
 
 
 class Desk:
-    """`data` is the directory that the runs are kept in, and owned while one is carried."""
+    """The settings' data directory is owned while a run is carried. `pace` is the demo's."""
 
-    def __init__(self, data: Path, *, json: bool, pace: float = 0.0) -> None:
+    def __init__(self, settings: Settings, *, json: bool, pace: float = 0.0) -> None:
         words = Terminal(sys.stdout)
         #: Where questions are put, and notes go.
         self._notes = Terminal(sys.stderr) if json or not sys.stdout.isatty() else words
         self._viewer: Viewer = JsonLines(sys.stdout.buffer) if json else Screen(words, self._notes)
         self._keyboard = Keyboard()
-        self._data, self._pace = data, pace
+        self._settings, self._pace = settings, pace
         self._run_id = ""
         self.person = sys.stdin is not None and sys.stdin.isatty() and self._notes.is_terminal
         # What goes wrong with a run is among its events; the screen is no place for a log.
         logging.getLogger("holdfast").addHandler(logging.NullHandler())
 
-    def run(self, prompt: str, *, approval: Literal["ask", "deny"]) -> int:
+    def run(self, prompt: str, *, model: str = "", approval: Literal["ask", "deny"]) -> int:
         """Carry one run from beginning to end. Returns the code to exit with."""
 
         async def attend(attendant: Attendant, app: App) -> int:
-            accepted = app.prepare(prompt, approval=approval, surface="terminal")
+            accepted = app.prepare(prompt, model=model, approval=approval, surface="terminal")
             return await attendant.attend(accepted, run_id=self._run_id)
 
         return self._carry(random_id("run"), attend, ask=approval == "ask")
@@ -77,9 +76,8 @@ class Desk:
 
     async def _open(self, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool) -> int:
         async with open_app(
-            data=self._data,
-            models={"demo": DemoModel(pace=self._pace)},
-            tools=(LookAround(), KeepNote()),
+            self._settings,
+            demo=DemoModel(pace=self._pace),
             # Whatever else is unfinished waits to be resumed, not to go on behind somebody's back.
             only=(self._run_id,),
         ) as app:

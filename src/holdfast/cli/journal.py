@@ -151,9 +151,9 @@ def import_(
     import anyio
 
     from holdfast.cli.shelf import JOURNAL
-    from holdfast.config import read_settings
+    from holdfast.config import read_data
 
-    folder = read_settings(data=data).data
+    folder = read_data(data=data)
     with _lines(file) as lines:
         taken, refused = anyio.run(_take_in, folder, folder / JOURNAL, lines)
     if taken or not refused:

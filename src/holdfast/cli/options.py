@@ -16,6 +16,16 @@ Data: TypeAlias = Annotated[
     ),
 ]
 
+Config: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--config",
+        show_default=False,
+        help="The file of settings. Unless given, HOLDFAST_CONFIG names it, or else it is"
+        " holdfast.toml in this directory, if there is one.",
+    ),
+]
+
 RunWord: TypeAlias = Annotated[
     str, Parameter(name="RUN", show_default=False, help="The run's id, or the beginning of it.")
 ]

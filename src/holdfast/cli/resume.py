@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data, JsonLines
+from holdfast.cli.options import EXIT_CODES, Config, Data, JsonLines
 from holdfast.cli.run import Pace, check_pace
 
 command = App(
@@ -50,16 +50,18 @@ def resume(
     *,
     json: JsonLines = False,
     pace: Pace = 0.03,
+    config: Config = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     check_pace(pace)
     from holdfast.cli.desk import Desk
     from holdfast.cli.shelf import open_shelf, short
+    from holdfast.config import read_settings
     from holdfast.errors import RunFinished
 
-    with open_shelf(data) as shelf:
-        folder = shelf.folder
+    settings = read_settings(data=data, config=config)
+    with open_shelf(str(settings.data)) as shelf:
         if run:
             ids = [shelf.archive.find(run)]
             if shelf.archive.entry(ids[0]).ended:
@@ -69,5 +71,5 @@ def resume(
     if not ids:
         print("there is nothing to resume: every run has ended", file=sys.stderr)
         return 0
-    desk = Desk(folder, json=json, pace=pace)
+    desk = Desk(settings, json=json, pace=pace)
     return desk.resume(ids, ask=desk.person and not json)

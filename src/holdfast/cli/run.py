@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data
+from holdfast.cli.options import EXIT_CODES, Config, Data
 from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
 
 Approval: TypeAlias = Literal["ask", "deny"]
 Pace: TypeAlias = Annotated[
@@ -19,7 +22,8 @@ command = App(
     name="run",
     usage="Usage: holdfast run [OPTIONS] [PROMPT]",
     help="Run an agent on a prompt, and show it as it goes.\n\n"
-    "The model is the built-in demo, which needs no network. Whatever is shown is on record, and a"
+    "The model is the one that is configured, as holdfast models lists it, and without any the"
+    " built-in demo, which needs no network. Whatever is shown is on record, and a"
     " run that is cut off can be taken up by holdfast resume. Ctrl-C stops the run in good order and"
     " says what was cut off; a second Ctrl-C leaves at once. Output that is not a terminal holds"
     " what the model says and nothing else; the rest goes to standard error.",
@@ -28,6 +32,7 @@ Examples:
 
   holdfast run "hello"
   holdfast run - < question.txt
+  holdfast run "hello" --model demo
   holdfast run "hello" --json | jq .event.type
 
 Exit codes:
@@ -70,7 +75,15 @@ def run(
             " asked if you are at a terminal.",
         ),
     ] = None,
+    model: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="Which of the configured models to ask; the default one, unless given.",
+        ),
+    ] = "",
     pace: Pace = 0.03,
+    config: Config = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
@@ -78,9 +91,18 @@ def run(
     from holdfast.config import read_settings
 
     check_pace(pace)
+    settings = read_settings(data=data, config=config)
+    check_model(settings, model)
     text = _read(prompt)
-    desk = Desk(read_settings(data=data).data, json=json, pace=pace)
-    return desk.run(text, approval=_approval(approval, json=json, person=desk.person))
+    desk = Desk(settings, json=json, pace=pace)
+    asked = _approval(approval, json=json, person=desk.person)
+    return desk.run(text, model=model, approval=asked)
+
+
+def check_model(settings: Settings, name: str) -> None:
+    if name and name not in settings.models:
+        known = ", ".join(settings.models)
+        raise InvalidRequest(f"there is no model {name!r}; those configured are: {known}")
 
 
 def check_pace(pace: float) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.config import read_settings
+from holdfast.config import read_data
 from holdfast.stores.archive import Archive, open_archive
 from holdfast.stores.owner import Owner, owner
 
@@ -35,7 +35,7 @@ class Shelf:
 @contextmanager
 def open_shelf(data: str | None) -> Iterator[Shelf]:
     """Raises ConfigError or StoreError. A directory that is not there holds no runs."""
-    folder = read_settings(data=data).data
+    folder = read_data(data=data)
     with open_archive(folder / JOURNAL) as archive:
         yield Shelf(folder, archive)
 

@@ -1,0 +1,108 @@
+"""How the server is reached, by whom, and where it keeps things."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.config.addresses import is_loopback, origin
+from holdfast.config.models import key_in
+from holdfast.config.places import existing_file
+from holdfast.config.settings import ServerSettings
+from holdfast.config.tables import Setting, Table, chosen, shown, spelled
+
+_KEYS = (
+    "host port store auth hosts cors_origins behind_proxy tls_cert tls_key body_limit drain"
+    " stop_ended"
+)
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.%]+\]?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PORT = "a whole number from 0 to 65535"
+
+
+def read_server(
+    file: Table,
+    environ: Mapping[str, str],
+    *,
+    base: Path,
+    host: str | None = None,
+    port: str | int | None = None,
+    store: str | None = None,
+) -> ServerSettings:
+    """`base` is where relative paths of the file begin. Raises ConfigError."""
+    table = file.table("server", _KEYS, instead_of_a_key="set HOLDFAST_API_KEY instead")
+    here = ServerSettings()
+    wanted = chosen(Setting("--host", host), "HOLDFAST_HOST", environ, table.get("host", here.host))
+    cert, key = _tls(table, base)
+    return ServerSettings(
+        host=_host(wanted),
+        port=_port(table, environ, port, here.port),
+        store=_store(
+            chosen(Setting("--store", store), "HOLDFAST_STORE", environ, table.get("store", ""))
+        ),
+        key=key_in("HOLDFAST_API_KEY", environ),
+        auth=_auth(table.get("auth", here.auth), wanted),
+        hosts=_hosts(table.get("hosts", [])),
+        cors_origins=_origins(table.get("cors_origins", [])),
+        behind_proxy=table.get("behind_proxy", here.behind_proxy).flag(),
+        tls_cert=cert,
+        tls_key=key,
+        body_limit=table.get("body_limit", here.body_limit).count(least=1),
+        drain=table.get("drain", here.drain).number("a number of seconds, 0 or more"),
+        stop_ended=table.get("stop_ended", here.stop_ended).one_of(404, 200),
+    )
+
+
+def _host(setting: Setting) -> str:
+    must = "the name or number of a host, as in 127.0.0.1"
+    host = setting.word(must)
+    if not _HOST.fullmatch(host):
+        raise setting.wrong(must)
+    return host.strip("[]")
+
+
+def _port(table: Table, environ: Mapping[str, str], flag: str | int | None, usual: int) -> int:
+    setting = chosen(Setting("--port", flag), "HOLDFAST_PORT", environ, Setting("", None))
+    if setting.value is None:
+        return table.get("port", usual).count(most=65535, must=_PORT)
+    return Setting(setting.name, spelled(str(setting.value))).count(most=65535, must=_PORT)
+
+
+def _store(setting: Setting) -> str:
+    must = "a text that begins with sqlite: or postgresql://"
+    store = setting.text(must)
+    path = store.removeprefix("sqlite:")
+    if not store or store.startswith("postgresql://") or (path != store and path.strip()):
+        return store
+    # The rest may hold a password.
+    scheme = _SCHEME.match(store)
+    raise Setting(setting.name, f"{scheme[0]}…" if scheme else store).wrong(must)
+
+
+def _auth(setting: Setting, host: Setting) -> str:
+    auth = setting.one_of("token", "none")
+    if auth == "none" and not is_loopback(str(host.value)):
+        raise setting.refuse(
+            f'is "none", which is for loopback only, and {host.name} is {shown(host.value)}'
+        )
+    return auth
+
+
+def _hosts(setting: Setting) -> tuple[str, ...]:
+    return tuple(_host(each) for each in setting.each("names of hosts"))
+
+
+def _origins(setting: Setting) -> tuple[str, ...]:
+    return tuple(origin(each) for each in setting.each("origins"))
+
+
+def _tls(table: Table, base: Path) -> tuple[Path | None, Path | None]:
+    if table.has("tls_cert") != table.has("tls_key"):
+        have, lack = ("tls_cert", "tls_key") if table.has("tls_cert") else ("tls_key", "tls_cert")
+        raise table.get(have, "").refuse(f"is set without {lack}; the two go together")
+    if not table.has("tls_cert"):
+        return None, None
+    return existing_file(table.get("tls_cert", ""), base), existing_file(
+        table.get("tls_key", ""), base
+    )
