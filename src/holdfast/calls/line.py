@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import ceil
 
 import anyio
 from msgspec.structs import replace
@@ -107,5 +108,5 @@ async def _call(
     if not race.lost:
         return done
     # Whoever lost the race has read the question, and nobody says what that cost.
-    guess = race.lost * characters(request) // CHARACTERS_A_TOKEN
+    guess = race.lost * ceil(characters(request) / CHARACTERS_A_TOKEN)
     return replace(done, usage=done.usage + Usage(input=guess, estimated=guess, cost=None))
