@@ -66,6 +66,15 @@ async def test_the_demo_needs_no_http():
     assert "aiohttp" in sys.modules
 
 
+async def test_a_second_connection_may_go_to_the_fallback():
+    lines = await opened(
+        model("a", "http://127.0.0.1:1/v1", hedge=0.5, hedge_to="b"),
+        model("b", "http://127.0.0.1:2/v1", hedge=0.5),
+    )
+    assert lines["a"].second is lines["b"].model
+    assert lines["b"].second is None
+
+
 def test_a_run_remembers_its_model_and_its_fallbacks_as_they_were():
     patience = Patience(first=2.0)
     settings = {

@@ -64,6 +64,7 @@ def _lines(settings: Mapping[str, ModelSettings], models: Mapping[str, Model]) -
             wire=one.wire,
             endpoint=endpoints[one.base_url],
             hedge=one.hedge,
+            second=models[one.hedge_to] if one.hedge_to else None,
         )
         for name, one in settings.items()
     }

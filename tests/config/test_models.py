@@ -42,7 +42,7 @@ def test_a_model_is_what_its_table_says():
         headers={"x-tenant": " ada "},
         concurrency=3,
         patience={"connect": 1, "first": 2, "between": 3, "whole": 4},
-        retry={"attempts": 5, "total": 0, "hedge": 20},
+        retry={"attempts": 5, "total": 0, "hedge": 20, "hedge_to": "fallback"},
         options={"temperature": 0.5, "stop": ["x"]},
     )
     assert (found.name, found.wire, found.model) == ("main", "anthropic", "claude-x")
@@ -51,7 +51,8 @@ def test_a_model_is_what_its_table_says():
     assert found.price == Price(input=1, output=2, cached=0.5)
     assert (found.headers, found.concurrency) == ({"x-tenant": "ada"}, 3)
     assert found.patience == Patience(connect=1, first=2, between=3, whole=4)
-    assert (found.grows, found.attempts, found.total, found.hedge) == ((), 5, 0, 20)
+    assert (found.grows, found.attempts, found.total) == ((), 5, 0)
+    assert (found.hedge, found.hedge_to) == (20, "backup")
     assert found.options == {"temperature": 0.5, "stop": ["x"]}
 
 
@@ -60,7 +61,8 @@ def test_a_model_has_defaults():
     assert (found.base_url, found.key) == ("https://api.openai.com/v1", KEY)
     assert (found.stream, found.fallback, found.headers, found.options) == (True, (), {}, {})
     assert (found.window, found.price) == (1_050_000, Price(5.0, 30.0, 0.5))
-    assert (found.concurrency, found.attempts, found.total, found.hedge) == (0, 4, 600, 0)
+    assert (found.concurrency, found.attempts, found.total) == (0, 4, 600)
+    assert (found.hedge, found.hedge_to) == (0, "")
     assert found.patience == Patience(connect=30, first=45, between=120, whole=1800)
     assert found.grows == ("first", "between", "whole")
 
@@ -154,6 +156,8 @@ HEDGE = '"off" or a number of seconds above 0'
         ({"retry": {"hedge": "on"}}, f'retry.hedge is "on"; it must be {HEDGE}'),
         ({"retry": {"hedge": -5}}, f"retry.hedge is -5; it must be {HEDGE}"),
         ({"retry": {"hedge": True}}, f"retry.hedge is true; it must be {HEDGE}"),
+        ({"retry": {"hedge_to": "x"}}, 'retry.hedge_to is "x"; it must be one of same, fallback'),
+        ({"retry": {"hedge_to": "fallback"}}, "retry.hedge_to is fallback, and the model has none"),
         ({"options": 5}, "options is 5; it must be a table"),
         ({"options": {"a": float("nan")}}, "options.a is nan; it must be something that JSON can say"),
         ({"mdel": "x"}, "mdel is not a setting; did you mean model?"),

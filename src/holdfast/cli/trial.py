@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import time  # noqa: TID251 - dates in answers are compared with it
 
 import anyio
@@ -48,7 +49,7 @@ class Trial(Struct, frozen=True, omit_defaults=True):
 
 async def try_model(settings: Mapping[str, ModelSettings], name: str) -> Trial:
     """Ask once, without a second attempt and without anyone else to turn to."""
-    one = settings[name]
+    one = replace(settings[name], hedge=0.0, hedge_to="")
     said: list[str] = []
     first = began = 0.0
 

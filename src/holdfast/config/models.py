@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -117,7 +117,8 @@ def _model(
     url = base_url(table.get("base_url", home)) if wire != "demo" or table.has("base_url") else ""
     model = _model_id(table, wire)
     variable, key = _key(table, "" if table.has("base_url") else home_key, environ)
-    retry = table.table("retry", "attempts total hedge")
+    fallback = _fallback(table, name, names)
+    retry = table.table("retry", "attempts total hedge hedge_to")
     written = table.table("patience", "connect first between whole")
     patience, grows = limits(written, wire=wire, model=model, url=url, ttfb=ttfb)
     return ModelSettings(
@@ -127,7 +128,7 @@ def _model(
         base_url=url,
         key=key,
         key_env=variable,
-        fallback=_fallback(table, name, names),
+        fallback=fallback,
         stream=table.get("stream", True).flag(),
         window=table.get("window", window_of(model)).count(),
         price=_price(table, model),
@@ -138,6 +139,7 @@ def _model(
         attempts=retry.get("attempts", 4).count(least=1),
         total=retry.get("total", 600).number("a number of seconds, 0 for no limit"),
         hedge=_hedge(retry.get("hedge", "off")),
+        hedge_to=_hedge_to(retry.get("hedge_to", "same"), fallback),
         options=_options(table.get("options", {})),
     )
 
@@ -221,6 +223,15 @@ def _hedge(setting: Setting) -> float:
     if not seconds:
         raise setting.wrong(must)
     return seconds
+
+
+def _hedge_to(setting: Setting, fallback: Sequence[str]) -> str:
+    """The model to hedge with, "" for the same once more."""
+    if setting.one_of("same", "fallback") == "same":
+        return ""
+    if not fallback:
+        raise setting.refuse("is fallback, and the model has none")
+    return fallback[0]
 
 
 def _options(setting: Setting) -> Mapping[str, object]:

@@ -24,6 +24,7 @@ class ModelSettings:
     `model` is the endpoint's own name for it; "" means to ask the endpoint for the first one it
     has. `grows` names the limits of `patience` that nobody set, which a long prompt may stretch.
     0 means: no limit of `concurrency` or `total`, an unknown `window`, no `hedge`.
+    `hedge_to` is the model to hedge with, "" for the same once more.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModelSettings:
     attempts: int = 4
     total: float = 600.0
     hedge: float = 0.0
+    hedge_to: str = ""
     options: Mapping[str, object] = field(default_factory=nothing)
 
 
