@@ -1,3 +1,7 @@
+import asyncio
+import socket
+import time
+
 import anyio
 import pytest
 
@@ -123,3 +127,42 @@ async def test_what_goes_wrong_while_hearing_is_not_the_model_s_fault():
     with pytest.raises(OSError, match="no space"):
         await hearing(model, Patience(), broken_disk)
     assert model.open == 0
+
+
+@pytest.mark.real_time
+async def test_what_was_said_while_this_process_was_held_up_is_heard():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+
+        class Far:
+            async def stream(self, request):
+                while data := await asyncio.get_running_loop().sock_recv(ours, 10):
+                    yield Said(data.decode())
+                yield Done()
+
+        async def talk():
+            theirs.send(b"a")
+            await anyio.sleep(0.05)
+            # The answer arrives, and nobody here has time to take it before its limit.
+            theirs.send(b"b")
+            time.sleep(0.6)  # noqa: ASYNC251, TID251 (it is what the test is about)
+            await anyio.sleep(0.1)
+            theirs.shutdown(socket.SHUT_WR)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk)
+            await hearing(Far(), Patience(first=0.3, between=0.3))
+
+
+async def test_a_limit_that_comes_nearer_with_the_first_event_counts():
+    with pytest.raises(StreamStalled) as stalled:
+        await hearing(ScriptedModel([Silence(50), "a", Silence()]), Patience(first=0, between=10))
+    assert (anyio.current_time(), stalled.value.reason) == (60, "idle_kill")
+
+
+async def test_our_own_slowness_past_every_limit_is_not_their_silence():
+    async def slowly(_):
+        await anyio.sleep(5000)
+
+    await hearing(ScriptedModel(["a", Silence(9), "b"]), Patience(between=10, whole=100), slowly)
