@@ -166,3 +166,15 @@ async def test_our_own_slowness_past_every_limit_is_not_their_silence():
         await anyio.sleep(5000)
 
     await hearing(ScriptedModel(["a", Silence(9), "b"]), Patience(between=10, whole=100), slowly)
+
+
+async def test_a_model_that_says_nothing_very_fast_leaves_time_for_others():
+    class Babble:
+        async def stream(self, request):
+            while True:
+                yield Said("")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hearing, Babble(), Patience(whole=0))
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()

@@ -19,6 +19,9 @@ from holdfast.core.messages import Chunk, Done, Heard, Said, Thought, Unstreamed
 from holdfast.core.watchdog import Patience, Watchdog
 from holdfast.errors import BadReply, ModelError, ModelUnavailable
 
+#: Not a union, which would be made anew for each chunk.
+_WORDS = (Said, Thought)
+
 #: Seconds a model may take to hang up.
 CLOSING = 5.0
 
@@ -75,7 +78,7 @@ async def listen(
 
 def _note(chunk: Chunk, dog: Watchdog, now: float) -> bool:
     """Tell the watchdog. False if there is nothing in it to pass on."""
-    if isinstance(chunk, Said | Thought) and not chunk.text:
+    if isinstance(chunk, _WORDS) and not chunk.text:
         return False
     if isinstance(chunk, Heard):
         dog.acknowledge(now=now)
