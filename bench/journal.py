@@ -46,6 +46,9 @@ from holdfast.stores.sqlite import SqliteStore, open_sqlite
 ACCEPTED = RunAccepted(input=(Text("hi"),), models=(ModelChoice("model"),))
 WORD = TextStreamed(turn=1, attempt=1, text="word ")
 
+#: How often what depends on the disk is measured, beside what it is measured against.
+ROUNDS = 3
+
 
 async def running(store: SqliteStore, run_id: str) -> tuple[Lease, int]:
     """A run in the middle of a reply: its lease, and how far its journal has come."""
@@ -82,7 +85,18 @@ async def alone(folder: Path, events: int) -> tuple[str, float, float]:
 
 async def crowd(folder: Path, events: int) -> tuple[str, float, float]:
     writers, each = 256, max(events // 256, 20)
-    async with open_sqlite(folder / "crowd.db") as store:
+    ours: list[float] = []
+    bare: list[float] = []
+    # By turns, so that both meet the same machine; whatever else it does only slows them down.
+    for number in range(ROUNDS):
+        ours.append(await _crowded(folder / f"crowd{number}.db", writers, each))
+        bare.append(_bare_inserts(folder / f"bare{number}.db", writers, each))
+    print(f"  {max(ours):,.0f} events/s, bare batched insert {max(bare):,.0f} rows/s")
+    return "bare insert / our throughput, 256 writers", max(bare) / max(ours), 2.0
+
+
+async def _crowded(path: Path, writers: int, each: int) -> float:
+    async with open_sqlite(path) as store:
         leases = [await running(store, f"run_{number}") for number in range(writers)]
 
         async def write(lease: Lease, seen: int) -> None:
@@ -94,10 +108,7 @@ async def crowd(folder: Path, events: int) -> tuple[str, float, float]:
         async with anyio.create_task_group() as tasks:
             for lease, seen in leases:
                 tasks.start_soon(write, lease, seen)
-        ours = writers * each / (perf_counter() - began)
-    bare = _bare_inserts(folder / "bare.db", writers, each)
-    print(f"  {ours:,.0f} events/s, bare batched insert {bare:,.0f} rows/s")
-    return "bare insert / our throughput, 256 writers", bare / ours, 2.0
+        return writers * each / (perf_counter() - began)
 
 
 def _bare_inserts(path: Path, writers: int, each: int) -> float:

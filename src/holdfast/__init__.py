@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ConfigError,
         Conflict,
         DataInUse,
+        FileDamaged,
         HoldfastError,
         IllegalEvent,
         InvalidRequest,
@@ -95,6 +96,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "DataInUse",
+    "FileDamaged",
     "HoldfastError",
     "IllegalEvent",
     "Image",
@@ -155,7 +157,7 @@ _HOMES = {
     "holdfast.engine.runs": "Runs",
     "holdfast.engine.worker": "Worker",
     "holdfast.errors": (
-        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse "
+        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse FileDamaged "
         "HoldfastError IllegalEvent InvalidRequest JournalDamaged LeaseLost ModelError "
         "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunFinished "
         "RunStopping SchemaTooNew StoreError StoreFull StoreUnavailable StreamStalled "

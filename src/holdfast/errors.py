@@ -23,6 +23,7 @@ HoldfastError
 │   ├── SchemaTooNew            the file is from a newer version
 │   ├── DataInUse               another process owns the data directory
 │   ├── JournalDamaged          what is stored is not what was written
+│   │   └── FileDamaged             nor is the file it is stored in
 │   ├── LeaseLost               another worker has the run; stop writing
 │   └── WishPending             a final event met a wish its writer had not seen
 ├── ConfigError             the process cannot start as configured
@@ -188,6 +189,14 @@ class JournalDamaged(StoreError):
     def __init__(self, run_id: str, seq: int, what: str) -> None:
         super().__init__(f"run {run_id} is damaged at {seq}: {what}")
         self.run_id, self.seq, self.what = run_id, seq, what
+
+
+class FileDamaged(JournalDamaged):
+    """The file itself is not what was written, below what the events say."""
+
+    def __init__(self, what: str) -> None:
+        StoreError.__init__(self, what)
+        self.run_id, self.seq, self.what = "", 0, what
 
 
 class LeaseLost(StoreError):

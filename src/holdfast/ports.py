@@ -56,13 +56,17 @@ class Journal(Protocol):
         ...
 
     def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        """Like read, but waits for more until the run ends. Any number may follow at once."""
+        """Like read, but waits for more until the run ends. Any number may follow at once.
+
+        Raises StoreUnavailable if nothing more will come, as when the store is closed.
+        """
         ...
 
     def changes(self) -> AsyncGenerator[str, None]:
         """Ids of runs, as wishes for them are recorded or they become ready, from now on.
 
         A hint: it may come late, twice, or not at all, and nothing may depend on it but speed.
+        Raises StoreUnavailable if nothing more will come.
         """
         ...
 

@@ -25,7 +25,10 @@ from holdfast.engine.runs import Runs
 from holdfast.errors import ModelRefused, StoreUnavailable
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import open_sqlite
+from holdfast.testing.disk import Disk
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
 
 
 class Watcher:
@@ -35,6 +38,7 @@ class Watcher:
         self._at, self._do = at, do
         self.events = []
         self.waits = []
+        self.warnings = []
 
     def begin(self, run_id, journal=(), *, after=0):
         self.begun = (run_id, [recorded.event for recorded in journal])
@@ -46,6 +50,9 @@ class Watcher:
 
     def wait(self, phase, *, now):
         self.waits.append((phase.waiting_for, now - phase.since))
+
+    def warn(self, text):
+        self.warnings.append(text)
 
 
 class Answering:
@@ -321,3 +328,37 @@ async def test_a_store_that_takes_nothing_more_ends_it():
         app.means.store.broken = StoreUnavailable("the disk is gone")
         with pytest.raises(StoreUnavailable, match="the disk is gone"):
             await Attendant(app, Watcher(), ask=None, leave=print).resume(run_id)
+
+
+@pytest.mark.real_time
+async def test_a_full_disk_is_named_once_and_the_run_goes_on_when_there_is_room(tmp_path, caplog):
+    model = ScriptedModel.by_turn(["Hel", Silence(0.3), "lo"])
+    reserve = tmp_path / "journal.db.reserve"
+    with Disk() as disk:
+
+        def fill():
+            disk.break_for_good("full", on={"write"})
+            reserve.unlink()
+            # In the way, so that nothing can be set aside.
+            reserve.mkdir()
+
+        viewer = Watcher(TextStreamed, fill)
+        async with (
+            open_sqlite(tmp_path / "journal.db", vfs=disk.name) as store,
+            stage(model, store=store, ttl=1.0) as play,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def make_room():
+                while not viewer.warnings:
+                    await anyio.sleep(0.05)
+                await anyio.sleep(1.2)
+                viewer._do = lambda: None
+                disk.mend()
+                reserve.rmdir()
+
+            tasks.start_soon(make_room)
+            with anyio.fail_after(20):
+                assert await attend(App(play.runs, play.means), viewer) == 0
+    full = "there is no space left on the disk; the run goes on when there is"
+    assert (viewer.warnings[0], viewer.warnings.count(full)) == (full, 1)

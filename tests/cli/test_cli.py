@@ -1,4 +1,6 @@
 import io
+import os
+import subprocess
 import sys
 
 import pytest
@@ -144,3 +146,61 @@ def test_python_m_holdfast_is_holdfast(holdfast):
     done = holdfast("--version")
     assert done.stdout.startswith(b"holdfast ")
     assert done.returncode == 0
+
+
+#: With output that is kept back until there is more of it, as it is for people.
+KEPT_BACK = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # noqa: TID251
+
+
+@pytest.mark.parametrize("words", [("runs", "--json"), ("journal", "verify"), ("--version",)])
+def test_output_that_cannot_be_written_is_74(keep, data, words):
+    keep()
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=KEPT_BACK | {"HOLDFAST_DATA": str(data)},
+            check=False,
+        )
+    assert done.returncode == 74
+    assert done.stderr == b"holdfast: the output cannot be written: No space left on device\n"
+
+
+def test_a_reader_that_went_away_is_141_though_output_was_kept_back(keep, data):
+    keep()
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "runs", "--json"],
+        stdout=ours,
+        stderr=subprocess.PIPE,
+        env=KEPT_BACK | {"HOLDFAST_DATA": str(data)},
+        check=False,
+    )
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("run", "hi", "--pace", "0"), 74), (("show", "nobody"), 2)]
+)
+def test_a_complaint_that_nobody_can_read_changes_nothing(words, code):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == code
+
+
+def test_trouble_with_a_file_names_the_file(capsys, monkeypatch):
+    def trouble(*arguments, **options):
+        raise PermissionError(13, "Permission denied", "/some/file")
+
+    monkeypatch.setattr("holdfast.cli.run._read", trouble)
+    assert exit_code("run", "hi") == 74
+    assert capsys.readouterr().err == "holdfast: /some/file cannot be used: Permission denied\n"

@@ -1,7 +1,24 @@
 import json
+import os
+import subprocess
+import sys
 
 import apsw
 import pytest
+
+HOLDFAST = (sys.executable, "-m", "holdfast")
+
+
+@pytest.fixture
+def spoil(data):
+    """Change what is stored, as no part of holdfast would."""
+
+    def spoil(statement, *values):
+        db = apsw.Connection(str(data / "journal.db"))
+        db.execute(statement, values)
+        db.close()
+
+    return spoil
 
 
 def test_what_is_as_it_was_written_is_counted(command, keep):
@@ -125,3 +142,92 @@ def test_its_help_lists_what_can_be_done(command):
     for word in ("verify", "export", "import"):
         assert word in output
     assert "65   what is stored is damaged" in command("journal", "verify", "--help")[1]
+
+
+def test_damage_of_the_file_hides_no_damage_of_runs(command, keep, spoil):
+    first, second = keep(), keep()
+    spoil("update event set at = x'00' where seq = 3 and run = 2")
+    spoil("delete from run where key = 1")
+    code, output, complaints = command("journal", "verify")
+    assert (code, output) == (65, "")
+    assert complaints.splitlines() == [
+        f"holdfast: run {second} is damaged at 3: its time is gone",
+        "holdfast: the file is damaged: a row of event has lost its run",
+        "holdfast: 1 of 1 run is damaged",
+    ]
+    assert first not in complaints
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update event set at = x'00' where seq = {seq}",
+        "update event set body = null, long = null where seq = {seq}",
+        "update event set body = x'00' where seq = {seq}",
+        "delete from event where seq = {seq}",
+        "update run set place = 'hemd'",
+        "delete from run",
+        "pragma user_version = 0",
+    ],
+)
+@pytest.mark.parametrize("seq", [1, 2, 3])
+def test_whatever_the_damage_it_is_told_in_sentences(command, keep, spoil, statement, seq):
+    run_id = keep("cut off")
+    spoil(statement.format(seq=seq))
+    assert command("journal", "verify")[0] == 65
+    for words in (("runs",), ("runs", "--json"), ("show", run_id), ("journal", "export")):
+        code, _, complaints = command(*words)
+        assert code in (0, 2, 65), complaints
+
+
+def test_a_journal_that_is_gone_is_not_as_it_was_written(command, keep, data):
+    keep()
+    (data / "journal.db").unlink()
+    for words in (("journal", "verify"), ("runs",)):
+        code, output, complaints = command(*words)
+        assert (code, output) == (65, "")
+        assert f"{data / 'journal.db'} is gone" in complaints
+
+
+def test_export_goes_on_behind_a_run_that_is_damaged(command, keep, spoil):
+    first, second = keep(), keep()
+    spoil("update event set body = null, long = null where seq = 3 and run = 1")
+    code, output, complaints = command("journal", "export")
+    assert code == 65
+    assert [json.loads(line)["run"] for line in output.splitlines() if '"events"' in line] == [
+        second
+    ]
+    assert complaints == (
+        f"holdfast: run {first} is damaged at 3: its body is gone; nothing of it was written\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("show", b"\xff"), ("tail", b"\xff"), ("journal", "verify", b"\xff")]
+)
+def test_a_word_that_is_no_text_names_no_run(holdfast, keep, words):
+    keep()
+    done = holdfast(*words)
+    assert done.returncode == 2
+    assert done.stderr == b"holdfast: there is no run \\udcff\n"
+
+
+def test_a_directory_whose_name_is_no_text_is_a_sentence(holdfast, tmp_path):
+    where = os.fsencode(tmp_path) + b"/\xff"
+    for words, code in ((("run", "hi", "--pace", "0"), 78), (("runs",), 74)):
+        done = holdfast(*words, "--data", where)
+        assert (done.returncode, done.stderr.count(b"\n")) == (code, 1)
+        assert b"its name is not UTF-8" in done.stderr
+
+
+def test_trouble_with_the_directory_is_not_blamed_on_anything_else(keep, data, tmp_path):
+    keep()
+    (tmp_path / "lines").write_bytes(b"")
+    powerless = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", *HOLDFAST)
+    for words, code in ((("runs",), 74), (("journal", "import", str(tmp_path / "lines")), 78)):
+        data.chmod(0)
+        done = subprocess.run([*powerless, *words], capture_output=True, check=False)
+        data.chmod(0o700)
+        assert (done.returncode, done.stderr.count(b"\n")) == (code, 1)
+        assert done.stderr.startswith(b"holdfast: ") and b"Permission denied" in done.stderr
+        assert os.fsencode(data) in done.stderr

@@ -12,7 +12,7 @@ def test_every_command_has_a_help_that_teaches(command, name):
         "Examples:",
         f"  holdfast {name}",
         "Exit codes:",
-        "--data",
+        "--config" if name == "models" else "--data",
         "75   another process",
     ):
         assert part in output

@@ -104,3 +104,13 @@ async def test_it_reminds_only_when_something_came_between():
     asked._terminal.line("something else")
     asked.remind()
     assert paper.getvalue().count("[deny]") == 2
+
+
+async def test_nothing_but_the_subject_can_have_lines_of_its_own():
+    asked, paper = question(
+        "once", subject="rm -rf /", reason="harmless\n  │ ls", doubt="call_0\u2028  │ ls"
+    )
+    await asked.ask()
+    assert [line for line in paper.getvalue().splitlines() if line.startswith("  │")] == [
+        "  │ rm -rf /"
+    ]

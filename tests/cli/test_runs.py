@@ -1,5 +1,6 @@
 import json
 
+import apsw
 import pytest
 
 from holdfast.app import open_app
@@ -81,3 +82,30 @@ async def test_beside_a_live_owner_its_runs_are_running_and_others_are_not(holdf
         await app.runs.accept(app.prepare("hello"))
         assert b"queued" in holdfast("runs").stdout
     assert b"interrupted" in holdfast("runs").stdout
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update event set body = x'00' where seq = 2 and run = ?",
+        "update event set body = null where seq = 1 and run = ?",
+        "delete from event where run = ?",
+    ],
+)
+def test_a_run_that_is_damaged_is_marked_and_the_others_are_listed(command, keep, data, damage):
+    cut, spoilt, done = keep("cut off", "a story"), keep("cut off"), keep()
+    connection = apsw.Connection(str(data / "journal.db"))
+    connection.execute(
+        damage, (connection.execute("select key from run where id = ?", (spoilt,)).get,)
+    )
+    connection.close()
+    code, output, complaints = command("runs")
+    _, first, second, third = (line.split() for line in output.splitlines())
+    assert code == 0
+    assert [(row[0], row[-1]) for row in (first, third)] == [(done, "hello"), (cut, "story")]
+    assert (second[0], second[2]) == (spoilt, "damaged")
+    assert complaints == "1 is damaged; holdfast journal verify says where\n"
+    code, output, _ = command("runs", "--json")
+    marked = json.loads(output.splitlines()[1])
+    assert (code, marked["run"], marked["status"]) == (0, spoilt, "damaged")
+    assert marked["damage"]

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from holdfast.cli.screen import JsonLines, Screen, receipt
+from holdfast.cli.screen import JsonLines, Screen, moment, receipt
 from holdfast.cli.terminal import Terminal
 from holdfast.core.codec import record
 from holdfast.core.events import (
@@ -256,3 +256,43 @@ def test_json_lines_begin_where_they_are_told_to():
     JsonLines(page).begin("run_1", journal(ASKED, CALLED, text("Well")), after=2)
     (line,) = page.getvalue().splitlines()
     assert json.loads(line)["seq"] == 3
+
+
+def test_what_is_in_the_way_is_a_line_among_the_notes():
+    words, notes = io.StringIO(), io.StringIO()
+    screen = Screen(Terminal(words), Terminal(notes))
+    show_all(screen, [ASKED, CALLED, text("Well")])
+    screen.warn("there is no space left")
+    assert words.getvalue() == "Well"
+    assert notes.getvalue().endswith("! there is no space left\n")
+
+
+def test_what_is_in_the_way_is_no_line_of_json(capsys):
+    page = io.BytesIO()
+    JsonLines(page).warn("there is no space left")
+    assert page.getvalue() == b""
+    assert capsys.readouterr().err == "! there is no space left\n"
+
+
+def test_calls_that_nobody_knows_are_shown_as_that():
+    assert "a tool that was not asked for, which may" in receipt(Receipt(tool_calls=("x",)), {})
+    paper = io.StringIO()
+    screen = Screen(Terminal(paper), Terminal(paper))
+    screen.show(record(1, 1.0, ToolStarted(call_id="x")))
+    screen.show(record(2, 1.0, ToolFinished(call_id="x", outcome="ok")))
+    assert paper.getvalue().count("a tool that was not asked for") == 2
+
+
+def test_what_is_skipped_is_known_later():
+    paper = io.StringIO()
+    screen = Screen(Terminal(paper), Terminal(paper))
+    screen.skip(record(1, 1.0, ModelReplied(**AT, calls=(PAY,))))
+    screen.skip(record(2, 1.0, ToolStarted(call_id="call_1")))
+    assert paper.getvalue() == ""
+    screen.show(record(3, 1.0, ToolFinished(call_id="call_1", outcome="ok", output="paid")))
+    assert "✓ pay: paid" in paper.getvalue()
+
+
+def test_a_time_that_no_calendar_has_is_shown_all_the_same():
+    assert moment(0.0).startswith("19")
+    assert moment(1e300) == "1e+300 s since 1970"

@@ -1,9 +1,11 @@
+from typing import get_args
+
 import pytest
 
-from holdfast.cli.summary import _AWAITED, Summary, interrupted, summarise
+from holdfast.cli.summary import Summary, interrupted, summarise
 from holdfast.core.events import RunAccepted
 from holdfast.core.lifecycle import Status
-from holdfast.core.phase import Phase
+from holdfast.core.phase import Awaited, Phase
 from holdfast.core.state import RunState
 from holdfast.stores.archive import open_archive
 from holdfast.stores.owner import Owner
@@ -32,7 +34,7 @@ def summary(status=Status.RUNNING, waits=None, *, interrupted=False):
     return Summary("run_1", 1.0, 2.0, 3, status, interrupted, waits, "hello")
 
 
-@pytest.mark.parametrize("awaited", _AWAITED)
+@pytest.mark.parametrize("awaited", get_args(Awaited))
 def test_whatever_is_waited_for_has_its_words(awaited):
     assert summary(waits=Phase(awaited, 0.0, "demo")).awaits
 
@@ -51,7 +53,7 @@ def test_a_run_in_the_file_is_summed_up(keep, data):
     keep(prompt="what now?")
     keep("asking")
     with open_archive(data / "journal.db") as archive:
-        asking, done = (summarise(archive, entry, None) for entry in archive.entries())
+        asking, done = (summarise(archive, archive.entry(id), None) for id in archive.newest())
         first = archive.entry(done.run).first
     assert isinstance(first.event, RunAccepted)
     assert (done.input, done.status, done.accepted_at) == ("what now?", Status.COMPLETED, first.at)

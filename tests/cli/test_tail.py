@@ -1,7 +1,26 @@
+import io
 import json
 import signal
 
-from holdfast.cli.tail import LOOK
+import anyio
+import pytest
+
+from holdfast.cli import screen, tail
+from holdfast.cli.terminal import Terminal
+from holdfast.core.codec import record
+from holdfast.core.events import (
+    ModelCalled,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunStarted,
+    StopRequested,
+    ToolFinished,
+    ToolStarted,
+)
+from holdfast.core.messages import ToolCall
+from holdfast.stores.owner import Owner
+from holdfast.testing.contracts import ACCEPTED
 
 
 def test_a_run_that_ended_is_told_to_its_end(command, keep):
@@ -48,7 +67,6 @@ def test_it_follows_beside_the_owner_and_says_when_nobody_goes_on(at_terminal, h
     assert resumed.end() == 0
     assert follower.end() == 0
     assert "✗ keep_note, denied" in follower.seen
-    assert LOOK < 1
 
 
 def test_leaving_it_leaves_the_run_alone(at_terminal, keep, command):
@@ -57,3 +75,73 @@ def test_leaving_it_leaves_the_run_alone(at_terminal, keep, command):
     assert follower.end() == 130
     assert "Traceback" not in follower.seen
     assert "interrupted" in command("runs")[1]
+
+
+class Shelf:
+    """Holds one run. Remembers when somebody looked, and has an event to show at each of these times."""
+
+    owner = Owner(1, worker="a")
+
+    def __init__(self, *events):
+        self.events_at = events
+        self.looks = []
+
+    @property
+    def archive(self):
+        return self
+
+    def events(self, run_id, *, after=0):
+        now = anyio.current_time()
+        self.looks.append(now)
+        journal = [record(seq, at, event) for seq, (at, event) in enumerate(self.events_at, 1)]
+        return [recorded for recorded in journal if recorded.at <= now and recorded.seq > after]
+
+
+class Seen:
+    def __init__(self):
+        self.shown = []
+
+    def begin(self, run_id, journal=(), *, after=0):
+        self.shown += journal
+
+    def show(self, recorded):
+        self.shown.append(recorded)
+
+
+async def test_a_quiet_run_is_looked_at_ever_less_often_and_one_that_speaks_at_once_again():
+    shelf = Shelf((0, ACCEPTED), (0, RunStarted(worker="a", epoch=1)), (100, RunCompleted()))
+    viewer = Seen()
+    await tail._follow(shelf, "run_1", 0, viewer, None)
+    assert [recorded.seq for recorded in viewer.shown] == [1, 2, 3]
+    pauses = [later - earlier for earlier, later in zip(shelf.looks, shelf.looks[1:], strict=False)]
+    assert pauses[0] <= 0.1 and max(pauses) == pytest.approx(tail.LONGEST)
+    assert len(shelf.looks) < 110
+    assert anyio.current_time() < 101.1
+
+
+async def test_after_news_one_looks_again_soon():
+    shelf = Shelf((0, ACCEPTED), (10, RunStarted(worker="a", epoch=1)), (12, RunCompleted()))
+    await tail._follow(shelf, "run_1", 0, Seen(), None)
+    heard = next(at for at in shelf.looks if at >= 10)
+    after = [at - heard for at in shelf.looks if at > heard]
+    assert after[0] <= 0.1
+
+
+async def test_it_may_begin_at_a_place_that_is_yet_to_come():
+    """What is not shown is known all the same: here it is what the tool is called."""
+    pay = ToolCall(id="call_1", tool="pay")
+    shelf = Shelf(
+        (0, ACCEPTED),
+        (0, RunStarted(worker="a", epoch=1)),
+        (0, ModelCalled(turn=1, attempt=1, model="m")),
+        (1, ModelReplied(turn=1, attempt=1, calls=(pay,))),
+        (2, ToolStarted(call_id="call_1")),
+        (3, StopRequested()),
+        (4, ToolFinished(call_id="call_1", outcome="cancelled")),
+        (5, RunCancelled()),
+    )
+    paper, lines = Terminal(io.StringIO()), io.BytesIO()
+    await tail._follow(shelf, "run_1", 6, screen.Screen(paper, paper), None)
+    assert paper._console.file.getvalue().startswith("✗ pay, cancelled\n")
+    await tail._follow(shelf, "run_1", 7, screen.JsonLines(lines), None)
+    assert [json.loads(line)["seq"] for line in lines.getvalue().splitlines()] == [8]

@@ -1,10 +1,12 @@
+import io
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.visible import visible
+from holdfast.cli.visible import one_line, visible, visible_json
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,21 @@ def test_nothing_harmful_is_left(text, exact):
 )
 def test_what_somebody_agrees_to_holds_nothing_that_does_not_show_as_itself(character):
     assert character not in visible(f"rm{character}-rf", exact=True)
+
+
+def test_a_line_stays_one():
+    assert one_line(" a\n  │ b\r\nc\u2028\x1bd\t") == "a │ b c\\u2028\\x1bd"
+
+
+class Screen(io.BytesIO):
+    def isatty(self):
+        return True
+
+
+@given(st.text())
+def test_json_for_a_terminal_is_the_same_json(text):
+    line = json.dumps({"text": text}, ensure_ascii=False).encode(errors="replace") + b"\n"
+    shown = visible_json(line, Screen())
+    assert json.loads(shown) == json.loads(line)
+    assert visible(shown.decode()) == shown.decode()
+    assert visible_json(line, io.BytesIO()) == line

@@ -11,12 +11,14 @@ import ctypes
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
 from holdfast.core.events import RunCompleted
 from holdfast.errors import StoreFull
+from holdfast.stores.archive import open_archive
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.contracts import STARTED, said
 from tests.faults.diary import Diary, read_all
@@ -45,6 +47,12 @@ class SmallDisk:
 
     def make_room(self):
         self._ballast.unlink()
+
+    def fill(self):
+        """To the last byte."""
+        with self._ballast.open("wb", buffering=0) as ballast, suppress(OSError):
+            while True:
+                ballast.write(bytes(4096))
 
 
 class SmallFiles:
@@ -82,6 +90,27 @@ async def story(path, disk):
         assert store.broken is None
     async with open_sqlite(path) as store:
         assert await read_all(store, diary) == diary.bodies
+    if disk.name == "mount":
+        await story_of_not_a_byte(path, disk, diary)
+
+
+async def story_of_not_a_byte(path, disk, diary):
+    """What is stored can be read, and nobody is let in to write."""
+    path.with_name("journal.db.reserve").unlink()
+    disk.fill()
+    for _ in range(2):
+        with open_archive(path) as archive:
+            for run_id, bodies in diary.bodies.items():
+                assert [row.body for row in archive.rows(run_id)] == bodies
+        assert not await fits(open_and_close(path))
+    disk.make_room()
+    async with open_sqlite(path) as store:
+        assert await read_all(store, diary) == diary.bodies
+
+
+async def open_and_close(path):
+    async with open_sqlite(path):
+        pass
 
 
 async def write_until_it_is_full(diary, lease):

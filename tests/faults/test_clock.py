@@ -1,5 +1,10 @@
 """Wall clocks jump. Nothing that is waited for may be waited for longer, and no order changes."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import anyio
 import pytest
 
@@ -9,6 +14,8 @@ from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
+
+ROOT = Path(__file__).parent.parent.parent
 
 DAY, YEAR = 86400.0, 365 * 86400.0
 
@@ -78,3 +85,22 @@ async def test_no_watchdog_no_lease_and_no_order_minds_the_clock(jump):
     assert (state.output, state.rescues) == ("abc", 0)
     assert [recorded.seq for recorded in journal] == list(range(1, len(journal) + 1))
     assert state.seconds == 200
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_process_whose_clock_jumps_carries_its_run_as_any_other(tmp_path, seed):
+    command = [sys.executable, "-m", "tests.faults.jumpy", str(tmp_path), str(seed)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=25
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["output"], told["effects"]) == ("completed", "No.", 0)
+    assert told["seqs"] == list(range(1, len(told["seqs"]) + 1))
+    assert told["times"] != sorted(told["times"]), "the clock did not jump"
+    # The lease was renewed all along, nobody took a slow word for silence, and no answer was late.
+    assert (told["rescues"], told["orphans"]) == (0, [])
+    assert 0.5 < max(told["rests"]) <= 1.0
+    assert not {"run.queued", "model.failed"} & set(told["tags"])
+    assert 0.9 < told["waited"] < 6.0

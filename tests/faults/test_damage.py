@@ -10,9 +10,12 @@ import apsw
 import pytest
 
 from holdfast.core.events import StopRequested
+from holdfast.core.lifecycle import Status
+from holdfast.engine.means import Means
+from holdfast.engine.runs import Runs
 from holdfast.errors import JournalDamaged, NotFound, StoreError
 from holdfast.stores.sqlite import open_sqlite
-from holdfast.testing.contracts import ACCEPTED, said
+from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 from tests.faults.diary import Diary, keep_a_diary
 
 pytestmark = pytest.mark.real_time
@@ -196,3 +199,33 @@ async def test_whoever_writes_a_damaged_run_is_told_and_the_others_go_on(memory)
         assert len(await store.read("run_2")) == 1
         # What was refused was not written either.
         assert await store.renew([lease], ttl=60.0) == {"run_1": 6}
+
+
+async def test_a_run_that_is_damaged_can_be_stopped_and_takes_nobody_down(tmp_path, caplog):
+    path = tmp_path / "journal.db"
+    async with open_sqlite(path) as store:
+        for run_id in ("run_1", "run_2"):
+            await store.accept(run_id, ACCEPTED)
+        lease, *_ = await store.claim("a", ttl=60.0)
+        await store.append(lease, STARTED, CALLED, seen=1)
+    change(path, "update event set body = x'00' where seq = 2")
+    async with open_sqlite(path) as store:
+        runs = Runs(Means(store=store, models={}))
+        await runs.stop("run_1")
+        await runs.stop("run_1")
+        await runs.stop("run_2")
+        assert (await runs.state("run_2")).status is Status.CANCELLED
+        with pytest.raises(JournalDamaged):
+            await runs.state("run_1")
+        with pytest.raises(NotFound):
+            await runs.stop("run_3")
+    bodies = [body for (body,) in change(path, "select body from event where run = 1 order by seq")]
+    assert b"stop.requested" in bodies[-1]
+
+
+def change(path, statement):
+    connection = apsw.Connection(str(path))
+    try:
+        return list(connection.execute(statement))
+    finally:
+        connection.close()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Text
 from holdfast.core.watchdog import Patience
 from holdfast.errors import StoreError, StoreFull, StoreUnavailable
-from holdfast.stores import writer
-from holdfast.stores.sqlite import open_sqlite
+from holdfast.stores.sqlite import open_sqlite as open_store
 from holdfast.testing.contracts import ACCEPTED, held, said
 from holdfast.testing.disk import Disk
 from holdfast.testing.scripted import Ack, ScriptedModel, Silence
@@ -30,10 +30,8 @@ ROOT = Path(__file__).parent.parent.parent
 sampled = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 
 
-@pytest.fixture(autouse=True)
-def eager(monkeypatch):
-    """The log is copied into the database often, so that this is met with, too."""
-    monkeypatch.setattr(writer, "CHECKPOINT", 20)
+#: The log is copied into the database often, so that this is met with, too.
+open_sqlite = partial(open_store, checkpoint=20)
 
 
 # --- full --------------------------------------------------------------------------------
@@ -54,7 +52,7 @@ async def lived_on_a_full_disk(path, disk):
     try:
         async with open_sqlite(path, vfs=disk.name):
             pass
-    except StoreError:
+    except StoreFull:
         assert disk.broke
     if disk.broke:
         disk.mend()

@@ -4,11 +4,13 @@ Whatever was acknowledged by that moment has to be there, byte for byte. A simul
 finds nothing may have looked at nothing: with less care than ours, it has to find losses.
 """
 
+import shutil
 from collections import Counter
 
+import apsw
 import pytest
 
-from holdfast.stores import database, writer
+from holdfast.stores import database
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.disk import Disk
 from tests.faults.diary import Diary, keep_a_diary
@@ -27,12 +29,13 @@ async def lived(memory, monkeypatch):
     async def live(*days, synchronous=None):
         if synchronous is not None:
             monkeypatch.setitem(database.WRITER, "synchronous", synchronous)
-        # Copied into the database often, so that the log begins anew in the middle of it.
-        monkeypatch.setattr(writer, "CHECKPOINT", 15)
         kept = {}
         with Disk() as disk:
             for day in days:
-                async with open_sqlite(memory / "journal.db", vfs=disk.name) as store:
+                # Copied into the database often, so that the log begins anew in the middle of it.
+                async with open_sqlite(
+                    memory / "journal.db", vfs=disk.name, checkpoint=15
+                ) as store:
                     diary = Diary(store, mark=disk.mark)
                     await keep_a_diary(diary, name=day)
                 kept |= diary.bodies
@@ -80,3 +83,69 @@ async def test_without_syncs_the_simulation_finds_what_is_lost_and_what_is_spoil
     count, _ = verdicts(log, kept, memory, every=3)
     assert count["lost"] > 100
     assert count["spoilt"] > 10
+
+
+# --- while the file is brought up to date -------------------------------------------------
+
+NEXT = "alter table run add column note text not null default 'none'; create table extra (x);"
+
+
+async def test_a_power_failure_leaves_the_old_schema_or_the_new_one_and_all_that_was_kept(memory):
+    path = memory / "journal.db"
+    async with open_sqlite(path) as store:
+        diary = Diary(store)
+        await keep_a_diary(diary)
+    found = Counter()
+    with Disk() as disk:
+        bring_up_to_date(path, vfs=disk.name)
+    seen = set()
+    for _, _, files in states(disk.log):
+        key = frozenset(files.items())
+        if key not in seen:
+            seen.add(key)
+            found[version_after(files, memory / "after", diary.bodies)] += 1
+    assert set(found) == {1, 2}
+    assert len(seen) > 20
+
+
+def bring_up_to_date(path, *, vfs=None):
+    """With a script more than there is. Returns the version it had."""
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        version = connection.pragma("user_version")
+        database.grant(connection, database.WRITER, path)
+        database.migrate(connection, path, [*database.scripts(), NEXT])
+    finally:
+        connection.close()
+    return version
+
+
+def version_after(files, folder, bodies):
+    """The version in these files, once it is certain that they are whole and can be gone on with."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    path = folder / "journal.db"
+    connection = apsw.Connection(str(path))
+    version = connection.pragma("user_version")
+    assert connection.pragma("integrity_check") == "ok"
+    assert ("note" in columns(connection)) == (version == 2)
+    connection.close()
+    assert bring_up_to_date(path) == version
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("user_version") == 2 and "note" in columns(connection)
+    rows = connection.execute(
+        "select id, coalesce(event.body, blob.body) from event join run on run.key = run"
+        " left join blob on blob.sha256 = long order by id, seq"
+    )
+    kept = {}
+    for id, body in rows:
+        kept.setdefault(id, []).append(body)
+    connection.close()
+    assert kept == bodies
+    return version
+
+
+def columns(connection):
+    return [name for (name,) in connection.execute("select name from pragma_table_info('run')")]

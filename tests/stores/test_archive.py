@@ -1,18 +1,32 @@
 import resource
 import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from subprocess import run
 
 import apsw
 import pytest
 
 from holdfast.app import open_app
 from holdfast.core.events import RunAccepted, RunCompleted, RunQueued
-from holdfast.errors import InvalidRequest, JournalDamaged, NotFound, SchemaTooNew, StoreError
+from holdfast.errors import (
+    FileDamaged,
+    InvalidRequest,
+    JournalDamaged,
+    NotFound,
+    SchemaTooNew,
+    StoreError,
+)
 from holdfast.stores.archive import open_archive
 from holdfast.testing.scripted import ScriptedModel
 
 ENDED, LIVE = "run_aa11", "run_aa22"
 
 pytestmark = pytest.mark.real_time
+
+#: So that what may not be read cannot be, whoever runs the tests.
+WITHOUT_POWERS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
 
 @pytest.fixture
@@ -25,11 +39,11 @@ def archive(journals):
 
 
 def test_runs_are_listed_the_newest_first_by_their_two_ends(archive):
-    live, ended = archive.entries()
+    live, ended = map(archive.entry, archive.newest())
     assert (live.id, live.ended, ended.id, ended.ended) == (LIVE, False, ENDED, True)
     assert (type(live.first.event), type(live.last.event)) == (RunAccepted, RunQueued)
     assert ended.last.event == RunCompleted()
-    assert [entry.id for entry in archive.entries(limit=1)] == [LIVE]
+    assert archive.newest(limit=1) == [LIVE]
     assert archive.entry(ENDED) == ended
     assert (archive.count(), archive.unfinished(), archive.ids()) == (2, [LIVE], [ENDED, LIVE])
 
@@ -97,7 +111,7 @@ async def test_a_run_that_goes_on_meanwhile_is_no_damage(tmp_path):
 
 def test_where_there_is_no_file_there_are_no_runs(tmp_path):
     with open_archive(tmp_path / "journal.db") as archive:
-        assert (archive.count(), list(archive.entries()), archive.ids()) == (0, [], [])
+        assert (archive.count(), archive.newest(), archive.ids()) == (0, [], [])
         with pytest.raises(NotFound):
             archive.find("run_1")
         archive.verify_file()
@@ -171,6 +185,12 @@ RUN = "(select key from run where id = 'run_aa11')"
         ("update blob set body = cast(body || ' ' as blob) where sha256 in (select long from event)", 1, "its body is not"),
         ("update blob set body = x'00' where sha256 not in (select long from event where long is not null)", 12, "blob"),
         ("update run set place = 'ready' where id = 'run_aa11'", 12, "it is an end"),
+        ("update run set place = 'hemd' where id = 'run_aa11'", 12, "where the run was left"),
+        (f"update event set at = x'00' where seq = 3 and run = {RUN}", 3, "its time is gone"),
+        (f"update event set body = null where seq = 3 and run = {RUN}", 3, "its body is gone"),
+        (f"update event set sum = 'text' where seq = 3 and run = {RUN}", 3, "checksum"),
+        ("delete from blob_use", 12, "blob .* is gone, or nobody keeps it"),
+        ("delete from blob where sha256 not in (select long from event where long is not null)", 12, "blob .* is gone"),
     ],
 )  # fmt: skip
 def test_the_first_damage_is_named(journals, spoil, statement, seq, what):
@@ -197,7 +217,7 @@ def test_a_body_that_is_gone_stops_whoever_reads_it(journals, spoil):
 def test_a_run_without_events_cannot_be_listed(journals, spoil):
     spoil(f"delete from event where run = {RUN}")
     with open_archive(journals) as archive, pytest.raises(JournalDamaged, match="damaged at 1"):
-        list(archive.entries())
+        list(map(archive.entry, archive.newest()))
 
 
 def test_a_page_that_is_spoilt_is_found_where_it_is_read(journals):
@@ -213,7 +233,137 @@ def test_a_page_that_is_spoilt_is_found_where_it_is_read(journals):
             archive.verify_file()
 
 
+@pytest.mark.parametrize(
+    "change", ["at = x'00'", "body = null, long = null", "body = x'00'", "seq = 99"]
+)
+@pytest.mark.parametrize("seq", [1, 3, 12])
+def test_whatever_stands_there_is_damage_and_no_surprise(journals, spoil, change, seq):
+    spoil(f"update event set {change} where seq = {seq} and run = {RUN}")
+    with open_archive(journals) as archive:
+        for look in (archive.verify, lambda run_id: list(archive.events(run_id))):
+            with pytest.raises(JournalDamaged):
+                look(ENDED)
+        archive.find("aa1")
+        if seq != 3:
+            with suppress(JournalDamaged):
+                archive.entry(ENDED)
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("delete from run where id = 'run_aa11'", "a row of (event|blob_use) has lost its run"),
+        ("delete from blob", "a row of (event|blob_use) has lost its blob"),
+        ("update run set id = x'ff' where id = 'run_aa11'", "the id of a run is no text"),
+    ],
+)
+def test_damage_that_belongs_to_no_run_is_the_file_s(journals, spoil, statement, what):
+    spoil(statement)
+    with open_archive(journals) as archive, pytest.raises(FileDamaged, match=what):
+        archive.ids()
+        archive.verify_file()
+
+
+def test_an_index_that_lacks_a_row_is_damage(journals):
+    """As a write to one page leaves it that never reached the disk."""
+    db = apsw.Connection(str(journals))
+    sql = db.execute("select sql from sqlite_schema where name = 'live_run'").get
+    db.execute("drop index live_run")
+    db.execute("create index live_run on run (key) where place = 'none such'")
+    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    db.execute("pragma writable_schema=1")
+    db.execute("update sqlite_schema set sql = ? where name = 'live_run'", (sql,))
+    db.close()
+    with open_archive(journals) as archive, pytest.raises(FileDamaged, match="live_run"):
+        archive.verify_file()
+
+
+def test_a_header_that_lost_its_version_is_damage(journals, spoil):
+    spoil("pragma user_version = 0")
+    with pytest.raises(FileDamaged, match="which version wrote it"), open_archive(journals):
+        pass
+
+
+@pytest.mark.parametrize("left", ["journal.db.reserve", "journal.db-wal"])
+def test_a_journal_that_is_gone_is_damage(tmp_path, left):
+    (tmp_path / left).write_bytes(b"x")
+    told = pytest.raises(FileDamaged, match=rf"journal.db is gone, and {left} beside it is left")
+    with told, open_archive(tmp_path / "journal.db"):
+        pass
+
+
+def test_a_page_of_another_kind_is_damage(journals):
+    body = bytearray(journals.read_bytes())
+    body[100:4096] = b"\xff" * 3996
+    journals.write_bytes(body)
+    with pytest.raises(FileDamaged, match="cannot be read"), open_archive(journals) as archive:
+        archive.ids()
+
+
+# --- what cannot be read
+
+
+def test_a_name_that_is_no_text_is_a_sentence(archive, tmp_path):
+    with pytest.raises(NotFound):
+        archive.find("\udcff")
+    told = pytest.raises(StoreError, match="cannot be read: its name is not UTF-8")
+    with told, open_archive(tmp_path / "\udcff" / "journal.db"):
+        pass
+
+
+def test_a_name_that_cannot_be_is_a_sentence(tmp_path):
+    told = pytest.raises(StoreError, match="cannot be read: File name too long")
+    with told, open_archive(tmp_path / ("x" * 300) / "journal.db"):
+        pass
+
+
+def test_a_journal_that_may_not_be_read_is_not_called_missing(journals):
+    code = """
+import sys
+from pathlib import Path
+from holdfast.stores.archive import open_archive
+try:
+    with open_archive(Path(sys.argv[1])):
+        pass
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    command = [*WITHOUT_POWERS, sys.executable, "-c", code, journals]
+    for closed in (journals, journals.parent):
+        closed.chmod(0)
+        said = run(command, capture_output=True, text=True, check=True).stdout
+        closed.chmod(0o700)
+        assert said == f"StoreError {journals} cannot be read: Permission denied\n"
+
+
 # --- a copy
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "owner", "copy.db"])
+def test_no_copy_is_written_where_the_journal_is(archive, journals, name):
+    before = (journals.stat().st_ino, journals.read_bytes())
+    for target in (journals.parent / name, journals.parent / ".." / "data" / name):
+        with pytest.raises(InvalidRequest, match=rf"{name} is in the data directory; write"):
+            archive.back_up(target, force=True)
+    assert (journals.stat().st_ino, journals.read_bytes()) == before
+
+
+def test_a_copy_needs_a_name(archive, tmp_path):
+    for target in (Path("/"), tmp_path / "\udcff" / "copy.db"):
+        with pytest.raises(InvalidRequest, match="is no name that a copy can have"):
+            archive.back_up(target, force=True)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\udcff"])
+def test_a_copy_may_have_any_name_that_a_file_can_have(archive, tmp_path, name):
+    archive.back_up(tmp_path / name)
+    assert (tmp_path / name).stat().st_size
+
+
+def test_a_copy_below_a_file_is_a_sentence(archive, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        archive.back_up(tmp_path / "file" / "copy.db")
 
 
 async def test_a_backup_is_made_while_runs_go_on_and_can_be_put_in_place(tmp_path):

@@ -1,20 +1,26 @@
+import resource
+import shutil
+import signal
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
-from holdfast.errors import SchemaTooNew, StoreError
+from holdfast.errors import FileDamaged, SchemaTooNew, StoreError, StoreFull
 from holdfast.stores.database import (
     APPLICATION,
     WRITER,
     file_system,
     grant,
+    make_folder,
     migrate,
     open_reader,
     open_writer,
     refuse_network,
 )
+from holdfast.testing.disk import Disk
 
 
 @pytest.fixture
@@ -161,3 +167,78 @@ def test_a_network_file_system_is_refused_and_a_disk_is_not():
     refuse_network(Path("/srv/ada/disk/journal.db"), MOUNTS)
     with pytest.raises(StoreError, match="is on nfs4, a network file system"):
         refuse_network(Path("/srv/ada/journal.db"), MOUNTS)
+
+
+def test_a_disk_without_space_is_named_as_that_and_what_is_stored_can_be_read(path):
+    open_writer(path).close()
+    with Disk() as disk:
+        disk.break_for_good("full", on={"write"})
+        with pytest.raises(StoreFull, match=r"no space left .*new\.db; what is stored"):
+            open_writer(path.with_name("new.db"), vfs=disk.name)
+    reader = open_reader(path)
+    assert reader.execute("select count(*) from run").get == 0
+    reader.close()
+
+
+@contextmanager
+def not_a_byte_left():
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_without_a_byte_left_what_is_stored_is_read_as_it_lies(path):
+    open_writer(path).close()
+    with not_a_byte_left():
+        reader = open_reader(path)
+        assert reader.execute("select count(*) from run").get == 0
+        with pytest.raises(apsw.ReadOnlyError):
+            reader.execute("delete from blob")
+        reader.close()
+
+
+def test_a_log_that_there_is_no_space_to_read_is_not_passed_over(path):
+    writer = open_writer(path)
+    writer.execute("insert into blob values ('a', x'00')")
+    for end in ("", "-wal"):
+        shutil.copy(f"{path}{end}", f"{path}.copy{end}")
+    writer.close()
+    with not_a_byte_left(), pytest.raises(apsw.IOError):
+        open_reader(path.with_name("journal.db.copy"))
+
+
+def test_a_network_file_system_is_seen_through_a_link(tmp_path):
+    far = tmp_path / "far"
+    far.mkdir()
+    (tmp_path / "near").symlink_to(far)
+    mounts = f"1 1 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {far} rw - nfs4 host:/ rw\n"
+    with pytest.raises(StoreError, match="nfs4"):
+        refuse_network(tmp_path / "near" / "journal.db", mounts)
+
+
+def test_a_mount_with_a_blank_in_its_name_is_seen(tmp_path):
+    far = str(tmp_path / "far away").replace(" ", "\\040")
+    mounts = f"1 1 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {far} rw - nfs4 host:/ rw\n"
+    with pytest.raises(StoreError, match="nfs4"):
+        refuse_network(tmp_path / "far away" / "journal.db", mounts)
+
+
+def test_folders_that_are_made_are_for_their_owner_alone(tmp_path):
+    folder = tmp_path / "a" / "b" / "c"
+    make_folder(folder)
+    assert [mode(one) for one in (folder, folder.parent, tmp_path / "a")] == [0o700] * 3
+    make_folder(folder)
+
+
+@pytest.mark.parametrize("left", ["journal.db-wal", "journal.db.reserve"])
+def test_nobody_begins_anew_over_what_is_left_of_a_journal(path, left):
+    path.parent.mkdir()
+    path.with_name(left).write_bytes(b"x")
+    with pytest.raises(FileDamaged, match=f"journal.db is gone, and {left} beside it is left"):
+        open_writer(path)
+    assert not path.exists()

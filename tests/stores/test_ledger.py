@@ -1,12 +1,22 @@
+from copy import deepcopy
+
 import apsw
 import pytest
 
 from holdfast.core.codec import encode
 from holdfast.core.events import InputAdded, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
-from holdfast.errors import Conflict, LeaseLost, RunFinished, StoreFull
+from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import LONG_BODY, RECENT, Batch, Ledger, link, read
+from holdfast.stores.ledger import (
+    COLLECTED,
+    LONG_BODY,
+    MOST_BYTES,
+    Ledger,
+    link,
+    pack_events,
+    read,
+)
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 
 
@@ -39,7 +49,7 @@ def world(tmp_path):
 
 
 def batch(*events, blobs=None):
-    return Batch([(event, encode(event)) for event in events], blobs or {})
+    return pack_events(events, blobs or {})
 
 
 def held(ledger, run_id="run_1"):
@@ -106,13 +116,16 @@ def test_what_has_ended_is_not_kept_in_memory(world):
 def test_a_transaction_that_fails_leaves_memory_as_it_was(world):
     ledger = world()
     lease = held(ledger)
-    before = dict(ledger._runs)
+    before = deepcopy(ledger._runs)
     ledger.begin()
     ledger.append(lease, batch(STARTED), seen=1)
+    ledger.wish("run_1", batch(StopRequested()), seen=2)
     ledger.accept("run_2", batch(ACCEPTED))
+    ledger.release(lease, seen=3, ready_in=None)
+    assert ledger._runs != before
     ledger.undo()
     assert ledger._runs == before
-    assert (ledger.written, ledger.changed) == ([], {})
+    assert (ledger.written, ledger.changed) == ({}, {})
 
 
 def test_events_are_chained_and_the_chain_goes_on_after_a_restart(world):
@@ -152,10 +165,19 @@ def test_a_writer_far_behind_is_told_everything_all_the_same(world):
     ledger = world()
     lease = held(ledger)
     ledger.append(lease, batch(STARTED, CALLED), seen=1)
-    ledger.append(lease, batch(*[said(str(n)) for n in range(2 * RECENT)]), seen=3)
+    ledger.append(lease, batch(*[said(str(n)) for n in range(100)]), seen=3)
     news = ledger.append(lease, batch(said("last")), seen=3)
-    assert [recorded.seq for recorded in news] == list(range(4, 2 * RECENT + 5))
-    assert ledger.append(lease, batch(), seen=2 * RECENT + 4) == ()
+    assert [recorded.seq for recorded in news] == list(range(4, 105))
+    assert ledger.append(lease, batch(), seen=104) == []
+
+
+def test_what_a_writer_was_told_does_not_grow_behind_its_back(world):
+    ledger = world()
+    lease = held(ledger)
+    told = ledger.append(lease, batch(STARTED), seen=1)
+    ledger.append(lease, batch(CALLED), seen=2)
+    assert [recorded.seq for recorded in told] == [2]
+    assert [recorded.seq for recorded in ledger.written["run_1"]] == [1, 2, 3]
 
 
 def test_a_blob_is_counted_for_each_run_that_needs_it(world):
@@ -200,3 +222,54 @@ def test_a_row_is_never_written_twice(world):
     ledger.flush()
     with pytest.raises(apsw.ConstraintError):
         ledger._db.execute("insert into event select * from event")
+
+
+def blobs(ledger):
+    return sorted(name for (name,) in ledger._db.execute("select sha256 from blob"))
+
+
+@pytest.mark.parametrize("start", ["", "b", "c", "zz"])
+def test_a_blob_that_no_run_uses_is_collected_wherever_one_begins_to_look(world, start):
+    ledger = world()
+    ledger.accept("run_1", batch(ACCEPTED, blobs={"a": b"1", "b": b"2"}))
+    ledger.accept("run_2", batch(ACCEPTED, blobs={"b": b"2", "c": b"3"}))
+    ledger._db.execute("delete from blob_use where run = 2")
+    ledger.collect(start)
+    assert blobs(ledger) == ["a", "b"]
+    ledger._db.execute("delete from blob_use")
+    ledger.collect(start)
+    assert blobs(ledger) == []
+
+
+def test_collecting_looks_at_so_many_blobs_and_no_more(world):
+    ledger = world()
+    names = {f"{number:04}": b"x" for number in range(COLLECTED + 10)}
+    ledger.accept("run_1", batch(ACCEPTED, blobs=names))
+    ledger._db.execute("delete from blob_use")
+    ledger.collect("0005")
+    assert len(blobs(ledger)) == 10
+    ledger.collect("0005")
+    assert blobs(ledger) == []
+
+
+def test_a_long_body_is_never_collected(world):
+    ledger = world()
+    ledger.accept("run_1", batch(ACCEPTED))
+    ledger.wish("run_1", batch(InputAdded(parts=(Text("x" * LONG_BODY),))), 1)
+    ledger.flush()
+    ledger._db.execute("delete from blob_use")
+    ledger.collect("")
+    assert len(blobs(ledger)) == 1
+
+
+def test_what_is_too_large_to_be_stored_is_refused_before_anything_happens():
+    with pytest.raises(InvalidRequest, match="is larger than"):
+        pack_events([ACCEPTED], {"name": bytes(MOST_BYTES + 1)})
+
+
+def test_a_run_whose_place_became_nonsense_is_an_orphan_and_not_forgotten(world):
+    ledger = world()
+    ledger.accept("run_1", batch(ACCEPTED))
+    ledger.flush()
+    ledger._db.execute("update run set place = 'nowhere'")
+    assert world().orphans() == ["run_1"]

@@ -148,3 +148,63 @@ async def test_an_owner_file_that_leads_elsewhere_is_not_followed(tmp_path):
 
 def test_nobody_owns_what_is_not_there(tmp_path):
     assert owner(tmp_path / "nothing") is None
+
+
+async def test_an_owner_file_that_was_removed_is_no_way_in(tmp_path, other):
+    folder = tmp_path / "data"
+    (folder / FILE).unlink()
+    assert owner(folder) == Owner(0)
+    with pytest.raises(DataInUse, match="in use by another process;"):
+        async with own(folder):
+            pass
+    assert other.poll() is None
+
+
+async def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / FILE)
+    assert owner(folder) is None
+    with pytest.raises(ConfigError, match="cannot be used: owner in it is no file"):
+        async with own(folder):
+            pass
+    (folder / FILE).unlink()
+    async with own(folder):
+        (folder / FILE).unlink()
+        os.mkfifo(folder / FILE)
+        assert owner(folder) == Owner(0)
+
+
+async def test_a_journal_that_lies_elsewhere_is_not_owned(tmp_path):
+    async with own(tmp_path / "one"):
+        (tmp_path / "two").mkdir(mode=0o700)
+        (tmp_path / "two" / "journal.db").symlink_to(tmp_path / "one" / "journal.db")
+        with pytest.raises(ConfigError, match=r"two cannot be used: its journal.db is a link"):
+            async with own(tmp_path / "two"):
+                pass
+
+
+def test_the_names_of_the_directories_that_were_made_are_on_the_disk(tmp_path):
+    code = """
+import anyio, pathlib, sys
+from holdfast.stores.owner import own
+async def hold():
+    async with own(pathlib.Path(sys.argv[1])):
+        pass
+def watch(event, args):
+    if event == "open" and not isinstance(args[0], int):
+        print(args[0], flush=True)
+sys.addaudithook(watch)
+anyio.run(hold)
+"""
+    command = [sys.executable, "-c", code, tmp_path / "share" / "data"]
+    opened = run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    assert {str(tmp_path), str(tmp_path / "share")} <= set(opened)
+
+
+async def test_a_name_that_is_no_text_is_a_sentence(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    with pytest.raises(ConfigError, match="cannot be used: its name is not UTF-8"):
+        async with own(folder):
+            pass
+    assert not folder.exists()

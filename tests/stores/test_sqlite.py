@@ -1,15 +1,25 @@
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from hashlib import sha256
 
 import anyio
+import apsw
 import pytest
 
 from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
-from holdfast.errors import InvalidRequest, NotFound, StoreError
+from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Review
 from holdfast.stores.sqlite import PAGE, RING, open_sqlite
-from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, StoreContract, held, said
+from holdfast.testing.contracts import (
+    ACCEPTED,
+    CALLED,
+    STARTED,
+    LossContract,
+    StoreContract,
+    held,
+    said,
+)
+from holdfast.testing.disk import Disk
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
 
@@ -26,6 +36,57 @@ class TestSqliteStore(StoreContract):
     async def store(self, path):
         async with open_sqlite(path) as store:
             yield store
+
+
+class TestSqliteStoreThatIsLost(LossContract):
+    @pytest.fixture
+    async def opened(self, path):
+        with Disk() as disk:
+            async with AsyncExitStack() as stack:
+                store = await stack.enter_async_context(open_sqlite(path, vfs=disk.name))
+                yield disk, store, stack
+                disk.mend()
+
+    @pytest.fixture
+    def store(self, opened):
+        return opened[1]
+
+    @pytest.fixture(params=["closed", "broken"])
+    def lose(self, request, opened):
+        disk, store, stack = opened
+
+        async def break_it():
+            disk.break_at(1, "eio", on={"sync"})
+            with pytest.raises(StoreUnavailable):
+                await store.accept("run_2", ACCEPTED)
+
+        return break_it if request.param == "broken" else stack.aclose
+
+
+async def test_a_store_that_was_closed_says_so_to_whoever_still_has_it(path):
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED)
+    for act in (
+        lambda: store.read("run_1"),
+        lambda: store.wish("run_1", StopRequested()),
+        lambda: anext(store.follow("run_1")),
+    ):
+        with pytest.raises(StoreUnavailable, match="closed"), anyio.fail_after(5):
+            await act()
+
+
+async def test_a_follower_gets_what_was_kept_before_it_is_told_that_the_store_is_lost(path):
+    with Disk() as disk:
+        async with open_sqlite(path, vfs=disk.name) as store:
+            lease = await held(store)
+            await store.append(lease, STARTED, seen=1)
+            disk.break_at(1, "eio", on={"sync"})
+            with pytest.raises(StoreUnavailable):
+                await store.append(lease, CALLED, seen=2)
+            async with aclosing(store.follow("run_1")) as events:
+                assert [(await anext(events)).seq for _ in range(2)] == [1, 2]
+                with pytest.raises(StoreUnavailable, match="nothing more is acknowledged"):
+                    await anext(events)
 
 
 async def test_what_was_written_is_there_after_a_restart(path):
@@ -143,3 +204,23 @@ async def test_an_id_that_cannot_be_stored_is_refused_and_breaks_nothing(path):
                 await act()
         await store.accept("run_1", ACCEPTED)
         assert store.broken is None
+
+
+async def test_what_no_run_uses_any_more_is_gone_after_the_next_start(path):
+    kept, unused = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED, blobs={kept: b"a", unused: b"b"})
+    connection = apsw.Connection(str(path))
+    connection.execute("delete from blob_use where sha256 = ?", (unused,))
+    connection.close()
+    async with open_sqlite(path) as store:
+        assert await store.blob(kept) == b"a"
+        with pytest.raises(NotFound):
+            await store.blob(unused)
+
+
+async def test_a_folder_that_cannot_be_used_is_told_in_words(tmp_path):
+    (tmp_path / "data").write_bytes(b"no folder")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        async with open_sqlite(tmp_path / "data" / "journal.db"):
+            pass

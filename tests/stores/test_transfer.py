@@ -1,11 +1,27 @@
+import io
 import json
+from hashlib import sha256
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.app import open_app
-from holdfast.errors import Conflict, JournalDamaged, StoreError
+from holdfast.core.codec import encode_messages
+from holdfast.core.events import ModelChoice, RunAccepted
+from holdfast.core.messages import BlobRef, Image, Text, UserMessage
+from holdfast.errors import Conflict, InvalidRequest, JournalDamaged, StoreError
 from holdfast.stores.archive import open_archive
-from holdfast.stores.transfer import export, parcels, take_in
+from holdfast.stores.database import open_reader
+from holdfast.stores.ledger import link
+from holdfast.stores.transfer import (
+    LONGEST_LINE,
+    BlobLine,
+    export,
+    open_intake,
+    parcels,
+    read_lines,
+)
+from holdfast.testing.scripted import ScriptedModel, ScriptedTool
 
 ENDED, LIVE = "run_aa11", "run_aa22"
 
@@ -21,6 +37,11 @@ def lines(journals):
 @pytest.fixture
 def elsewhere(tmp_path):
     return tmp_path / "elsewhere" / "journal.db"
+
+
+def take_in(path, parcel, **how):
+    with open_intake(path, now=lambda: 100.0) as intake:
+        intake.take(parcel, **how)
 
 
 def rows(path, run_id):
@@ -94,10 +115,12 @@ def test_secrets_are_masked_and_the_header_says_where(journals, elsewhere):
         take_in(elsewhere, parcel)
     with open_archive(elsewhere) as archive:
         archive.verify(LIVE)
+        archive.verify(ENDED)
         (first, *_) = archive.events(LIVE)
         assert first.event.input[0].text == "[masked]"
-        # What a masked blob held is gone.
-        assert len(list(archive.blobs(ENDED))) == 1
+        # A masked blob has a name of its own.
+        assert {name for name, _ in archive.blobs(ENDED)} >= set(header["masked_blobs"])
+        assert any(b"[masked]" in body for _, body in archive.blobs(ENDED))
 
 
 async def test_a_secret_is_found_however_it_is_spelled(tmp_path):
@@ -134,7 +157,12 @@ def test_what_is_not_what_was_exported_is_refused(lines, elsewhere, number, fiel
     [
         (5, {"typ": "model.text"}, "damaged at 3: a stored event cannot be read"),
         (3, {"type": "run.completed"}, "damaged at 1: a run begins by being accepted"),
-        (5, {"type": "run.completed"}, "damaged at 12: "),
+        (5, {"type": "run.completed"}, "damaged at 4: it comes after the end"),
+        (
+            5,
+            {"type": "run.accepted", "input": [], "models": []},
+            "damaged at 12: RunAccepted cannot",
+        ),
     ],
 )
 def test_a_mask_excuses_no_nonsense(lines, elsewhere, number, body, what):
@@ -165,3 +193,257 @@ def test_a_file_that_cannot_be_written_is_a_sentence(lines, journals, spoil):
         take_in(journals, next(parcels(lines)))
     with open_archive(journals) as archive:
         assert ENDED not in archive.ids()
+
+
+# --- what leaves
+
+
+@pytest.mark.parametrize(
+    "secret", ["pass\\word\\", "run.accepted", '"type":"text"', "approval_timeout"]
+)
+async def test_what_is_masked_is_still_a_journal(tmp_path, elsewhere, secret):
+    async with open_app(data=tmp_path, work=False) as app:
+        await app.runs.accept(app.prepare(f"use {secret}, please"), run_id="run_1")
+    with open_archive(tmp_path / "journal.db") as archive:
+        lines = list(export(archive, "run_1", secrets=[secret]))
+    (parcel,) = parcels(lines)
+    take_in(elsewhere, parcel)
+    with open_archive(elsewhere) as archive:
+        (first,) = archive.events("run_1")
+    assert first.event.input[0].text == "use [masked], please"
+
+
+async def test_a_secret_that_came_in_pieces_does_not_leave(tmp_path):
+    model = ScriptedModel(["the key is sk-ve", "ry-sec", "ret, keep it"])
+    async with open_app(data=tmp_path, models={"m": model}, tools=[]) as app:
+        await app.runs.accept(app.prepare("what is the key?"), run_id="run_1")
+        [_ async for _ in app.runs.follow("run_1")]
+    with open_archive(tmp_path / "journal.db") as archive:
+        header, *lines = map(json.loads, export(archive, "run_1", secrets=["sk-very-secret"]))
+    bodies = [line["body"] for line in lines]
+    said = [body["text"] for body in bodies if body["type"] == "model.text"]
+    (replied,) = (body["text"] for body in bodies if body["type"] == "model.replied")
+    assert "".join(said) == replied == "the key is [masked], keep it"
+    assert len(header["masked"]) == len(said) + 1
+
+
+async def test_a_picture_in_a_history_is_found_under_its_new_name(tmp_path, elsewhere):
+    def kept(body):
+        return BlobRef(sha256(body).hexdigest(), len(body))
+
+    picture = b"a picture of sk-very-secret"
+    history = encode_messages((UserMessage(parts=(Image(blob=kept(picture)),)),))
+    accepted = RunAccepted(input=(Text("x"),), models=(ModelChoice("m"),), history=(kept(history),))
+    blobs = {kept(body).sha256: body for body in (picture, history)}
+    async with open_app(data=tmp_path, work=False) as app:
+        await app.means.store.accept("run_1", accepted, blobs=blobs)
+    with open_archive(tmp_path / "journal.db") as archive:
+        lines = list(export(archive, "run_1", secrets=["sk-very-secret"]))
+        whole = list(export(archive, "run_1"))
+    assert b"sk-very" not in b"".join(lines)
+    (parcel,) = parcels(lines)
+    take_in(elsewhere, parcel)
+    missing = [line for line in whole if kept(picture).sha256.encode() not in line[:80]]
+    (parcel,) = parcels(changed(missing, 0, blobs=1))
+    with pytest.raises(JournalDamaged, match="did not come with it"):
+        take_in(elsewhere, parcel)
+
+
+def test_a_run_that_is_damaged_does_not_leave(journals, spoil):
+    spoil("update event set at = at + 1 where seq = 3")
+    with open_archive(journals) as archive, pytest.raises(JournalDamaged, match="damaged at 3"):
+        next(export(archive, ENDED))
+
+
+def test_what_cannot_be_searched_does_not_leave(elsewhere):
+    deep = b'{"type":"from.the.future","x":' + b"[" * 700 + b"]" * 700 + b"}"
+    take_in(elsewhere, packed(ACCEPTED, deep), trust=True)
+    with open_archive(elsewhere) as archive:
+        assert len(list(export(archive, "run_1"))) == 3
+        with pytest.raises(JournalDamaged, match="it cannot be searched for secrets"):
+            list(export(archive, "run_1", secrets=["sk-very-secret"]))
+
+
+# --- what comes from anybody
+
+ACCEPTED = {
+    "type": "run.accepted",
+    "input": [{"type": "text", "text": "hi"}],
+    "models": [{"name": "demo"}],
+}
+STARTED = {"type": "run.started", "worker": "w", "epoch": 1}
+CALLED = {"type": "model.called", "turn": 1, "attempt": 1, "model": "demo"}
+NOTE = {"id": "c1", "tool": "keep_note", "arguments": "{}", "gate": "auto", "key": "k"}
+REPLIED = {"type": "model.replied", "turn": 1, "attempt": 1, "text": "x", "calls": [NOTE]}
+ASKED = {"type": "approval.requested", "approval_id": "a1", "call_id": "c1", "tool": "keep_note"}
+GRANTED = {"type": "approval.answered", "approval_id": "a1", "choice": "session"}
+
+
+def packed(*events, run="run_1", at=1.0, **header):
+    """As `export` would have written it, every sum right."""
+    lines = [{"holdfast_journal": 1, "run": run, "events": len(events), **header}]
+    out, chain = [json.dumps(lines[0]).encode()], b""
+    for seq, event in enumerate(events, 1):
+        body = event if isinstance(event, bytes) else json.dumps(event).encode()
+        chain = link(chain, seq, at, body)
+        line = b'{"seq":%d,"at":%r,"body":%b,"sum":"%b"}'
+        out.append(line % (seq, at, body, chain.hex().encode()))
+    (parcel,) = parcels(out)
+    return parcel
+
+
+@pytest.mark.parametrize("at", [1e300, -1.0, 253_402_300_800.0])
+def test_a_time_that_no_clock_shows_is_refused(elsewhere, at):
+    with pytest.raises(JournalDamaged, match="damaged at 1: its time is none that a clock shows"):
+        take_in(elsewhere, packed(ACCEPTED, at=at))
+
+
+@pytest.mark.parametrize("epoch", [0, -1, 2**53, 2**63 - 1, 2**63])
+def test_an_epoch_that_no_worker_has_is_refused(elsewhere, epoch):
+    with pytest.raises(JournalDamaged, match="damaged at 2: its epoch is none that a worker has"):
+        take_in(elsewhere, packed(ACCEPTED, STARTED | {"epoch": epoch}))
+
+
+@pytest.mark.parametrize("event", [{"type": "from.the.future"}, {"type": "run.cancelled"}])
+def test_nothing_comes_after_the_end(elsewhere, event):
+    ended = (ACCEPTED, {"type": "stop.requested"}, {"type": "run.cancelled"})
+    with pytest.raises(JournalDamaged, match="damaged at 4: it comes after the end of the run"):
+        take_in(elsewhere, packed(*ended, event))
+
+
+def test_a_blob_that_the_run_needs_has_to_come_with_it(elsewhere):
+    ref = {"sha256": "0" * 64, "size": 5}
+    picture = {"type": "image", "blob": ref}
+    for needs in ({"history": [ref]}, {"input": [picture]}):
+        with pytest.raises(JournalDamaged, match=r"damaged at 1: blob 0+ did not come with it"):
+            take_in(elsewhere, packed(ACCEPTED | needs))
+    for later in ({"type": "input.added", "parts": [picture]},):
+        with pytest.raises(JournalDamaged, match=r"damaged at 2: blob 0+ did not come with it"):
+            take_in(elsewhere, packed(ACCEPTED, later))
+
+
+def test_a_history_has_to_be_a_conversation(elsewhere):
+    for said, refused in ((b'[{"role":"assistant","text":"so"}]', False), (b"nonsense", True)):
+        name = sha256(said).hexdigest()
+        parcel = packed(ACCEPTED | {"history": [{"sha256": name, "size": len(said)}]}, run=name)
+        parcel = replace(parcel, blobs=[BlobLine(name, said)])
+        if refused:
+            with pytest.raises(JournalDamaged, match="a stored conversation cannot be read"):
+                take_in(elsewhere, parcel)
+        else:
+            take_in(elsewhere, parcel)
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        take_in(tmp_path / "file" / "data" / "journal.db", packed(ACCEPTED))
+
+
+@pytest.mark.parametrize(
+    "run", ["", "\x1b[31mred", "a\nb", "x" * 129, "a\0b", "a b", "../x", "a/b", "a\\b", "\u202e"]
+)
+def test_what_is_no_id_is_refused(elsewhere, run):
+    with pytest.raises(JournalDamaged, match="that is no id of a run"):
+        take_in(elsewhere, packed(ACCEPTED, run=run))
+    assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize("run", ["x", "-x", "läuft", "x" * 128, "a.b"])
+def test_an_id_may_look_odd(elsewhere, run):
+    take_in(elsewhere, packed(ACCEPTED, run=run))
+    with open_archive(elsewhere) as archive:
+        assert archive.ids() == [run]
+
+
+def test_counts_that_cannot_be_are_no_trouble(elsewhere):
+    take_in(elsewhere, packed(ACCEPTED, masked=[2**80, -1], blobs=-1))
+    with pytest.raises(StoreError, match="the lines end in the middle"):
+        packed(blobs=2**60)
+
+
+async def test_a_call_that_was_open_does_not_run_unasked(tmp_path):
+    """The lines say that it may, and that somebody agreed; anybody can write lines."""
+    yes = GRANTED | {"choice": "once"}
+    for run, events in {"run_1": (), "run_2": (ASKED,), "run_3": (ASKED, yes)}.items():
+        story = (ACCEPTED, STARTED, CALLED, REPLIED, *events)
+        take_in(tmp_path / "data" / "journal.db", packed(*story, run=run))
+    tool, model = ScriptedTool("keep_note"), ScriptedModel(["Fine."], ["Fine."], ["Fine."])
+    async with open_app(data=tmp_path / "data", models={"demo": model}, tools=[tool]) as app:
+        for run in ("run_1", "run_2", "run_3"):
+            told = [recorded.event async for recorded in app.runs.follow(run)]
+            (finished,) = (event for event in told if type(event).__name__ == "ToolFinished")
+            assert finished.outcome == "not_started"
+            assert (await app.runs.state(run)).output == "Fine."
+    assert tool.effects == []
+
+
+async def test_a_call_that_is_trusted_runs_as_the_lines_say(tmp_path):
+    parcel = packed(ACCEPTED, STARTED, CALLED, REPLIED)
+    take_in(tmp_path / "data" / "journal.db", parcel, trust=True)
+    tool = ScriptedTool("keep_note")
+    models = {"demo": ScriptedModel(["Fine."])}
+    async with open_app(data=tmp_path / "data", models=models, tools=[tool]) as app:
+        [_ async for _ in app.runs.follow("run_1")]
+    assert tool.effects == ["c1"]
+
+
+def test_a_call_that_had_begun_is_left_in_doubt(elsewhere):
+    story = (ACCEPTED, STARTED, CALLED, REPLIED, {"type": "tool.started", "call_id": "c1"})
+    take_in(elsewhere, packed(*story, {"type": "run.queued", "why": "drained"}))
+    with open_archive(elsewhere) as archive:
+        archive.verify("run_1")
+        *_, started, finished, queued = (recorded.event for recorded in archive.events("run_1"))
+    assert (started.epoch, finished.outcome, queued.why) == (2, "unknown", "drained")
+
+
+@pytest.mark.parametrize(
+    ("events", "what"),
+    [
+        (
+            (STARTED, CALLED, REPLIED, ASKED, GRANTED),
+            "a yes in it stands for whatever else keep_no",
+        ),
+        (({"type": "from.the.future"},), "from.the.future in it was written by a newer version"),
+    ],
+)
+def test_a_standing_yes_and_what_nobody_knows_have_to_be_trusted(elsewhere, events, what):
+    parcel = packed(ACCEPTED, *events)
+    with pytest.raises(InvalidRequest, match=rf"run run_1 has not ended, and {what}.*--trust"):
+        take_in(elsewhere, parcel)
+    assert not elsewhere.exists()
+    take_in(elsewhere, parcel, trust=True)
+    assert len(rows(elsewhere, "run_1")[0]) == len(parcel.events)
+
+
+def test_what_is_being_stopped_is_taken_as_it_is(elsewhere):
+    parcel = packed(ACCEPTED, STARTED, CALLED, REPLIED, {"type": "stop.requested"})
+    take_in(elsewhere, parcel)
+    assert len(rows(elsewhere, "run_1")[0]) == len(parcel.events)
+
+
+# --- beside others
+
+
+def test_runs_are_taken_in_beside_a_reader(lines, elsewhere):
+    first, second = parcels(lines)
+    take_in(elsewhere, first)
+    reader = open_reader(elsewhere)
+    reader.execute("begin")
+    reader.execute("select count(*) from run").fetchall()
+    try:
+        take_in(elsewhere, second)
+    finally:
+        reader.close()
+    assert rows(elsewhere, LIVE)
+
+
+def test_a_line_without_end_is_not_read_to_its_end():
+    class Endless:
+        def readline(self, limit):
+            assert limit <= LONGEST_LINE + 1
+            return b"0" * limit
+
+    with pytest.raises(StoreError, match="a line is longer than any of an exported journal"):
+        next(read_lines(Endless()))
+    assert list(read_lines(io.BytesIO(b"a\nb"))) == [b"a\n", b"b"]

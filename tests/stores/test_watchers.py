@@ -1,5 +1,7 @@
 import anyio
+import pytest
 
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.watchers import Watchers
 
 
@@ -34,3 +36,20 @@ async def test_whoever_is_slow_is_told_of_each_run_once():
         await anyio.sleep(1)
         tasks.cancel_scope.cancel()
     assert told == ["run_1"]
+
+
+async def test_whoever_listens_is_told_when_nothing_more_will_change():
+    watchers, told = Watchers(), []
+
+    async def listen():
+        with pytest.raises(StoreUnavailable, match="gone"):
+            await heard(watchers, told)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await anyio.sleep(1)
+        watchers.announce(["run_1"])
+        watchers.close(StoreUnavailable("gone"))
+    await listen()
+    assert told == ["run_1"]
+    assert len(watchers) == 0

@@ -1,15 +1,16 @@
+import time
+
 import anyio
 import anyio.lowlevel
 import apsw
 import pytest
 
-from holdfast.core.codec import encode
 from holdfast.core.events import StopRequested
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import Batch, Ledger
+from holdfast.stores.ledger import Ledger, pack_events
 from holdfast.stores.reserve import Reserve
-from holdfast.stores.writer import LOOK, Writer
+from holdfast.stores.writer import LOOK, MOST, Writer
 from holdfast.testing.contracts import ACCEPTED
 
 pytestmark = pytest.mark.real_time
@@ -19,10 +20,15 @@ class Desk:
     """A writer, what it published, and the connection it writes with."""
 
     def __init__(self, folder):
-        self.folder, self.published = folder, []
+        self.folder, self.published, self.lost = folder, [], []
         self.reserve = Reserve(folder / "reserve", size=1000)
-        self.writer = Writer(self._open, self.reserve, self._publish)
+        self.writer = Writer(
+            self._open, self.reserve, self._publish, self.lost.append, checkpoint=1000
+        )
         self.commits = 0
+
+    async def ask(self, act):
+        return await self.writer.ask(act)
 
     def _open(self):
         self.db = open_writer(self.folder / "journal.db")
@@ -34,7 +40,9 @@ class Desk:
         return False
 
     def _publish(self, written, changed):
-        self.published += [(run_id, recorded.seq) for run_id, recorded in written]
+        self.published += [
+            (id, recorded.seq) for id, events in written.items() for recorded in events
+        ]
 
 
 @pytest.fixture
@@ -46,12 +54,11 @@ async def desk(tmp_path):
 
 
 def accept(run_id):
-    return lambda ledger: ledger.accept(run_id, Batch([(ACCEPTED, encode(ACCEPTED))]))
+    return lambda ledger: ledger.accept(run_id, pack_events([ACCEPTED]))
 
 
 def stop(run_id):
-    batch = Batch([(StopRequested(), encode(StopRequested()))])
-    return lambda ledger: ledger.wish(run_id, batch, seen=0)
+    return lambda ledger: ledger.wish(run_id, pack_events([StopRequested()]), seen=0)
 
 
 async def test_what_is_asked_for_is_answered_once_it_is_published(desk):
@@ -63,7 +70,7 @@ async def test_what_is_asked_for_is_answered_once_it_is_published(desk):
 async def test_those_who_wait_share_a_commit(desk):
     async with anyio.create_task_group() as tasks:
         for number in range(200):
-            tasks.start_soon(desk.writer.ask, accept(f"run_{number}"))
+            tasks.start_soon(desk.ask, accept(f"run_{number}"))
     assert len(desk.published) == 200
     assert desk.commits < 20
 
@@ -88,7 +95,7 @@ async def test_one_who_asks_for_the_impossible_does_not_harm_the_others(desk):
 async def test_one_who_leaves_meanwhile_has_it_done_all_the_same(desk):
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(desk.writer.ask, accept("run_1"))
+            tasks.start_soon(desk.ask, accept("run_1"))
             await anyio.lowlevel.checkpoint()
             scope.cancel()
     assert (await desk.writer.ask(stop("run_1")))[-1].seq == 2
@@ -103,7 +110,7 @@ async def test_a_file_that_cannot_be_opened_is_told_to_whoever_starts(tmp_path):
 async def test_the_log_is_copied_into_the_database_now_and_then_and_at_the_end(tmp_path):
     desk = Desk(tmp_path)
     await desk.writer.start()
-    body = Batch([(ACCEPTED, encode(ACCEPTED))], {"ab": b"x" * 8_000_000})
+    body = pack_events([ACCEPTED], {"ab": b"x" * 8_000_000})
     await desk.writer.ask(lambda ledger: ledger.accept("run_1", body))
     await desk.writer.ask(accept("run_2"))
     assert (tmp_path / "journal.db").stat().st_size > 8_000_000
@@ -182,3 +189,64 @@ async def test_what_was_queued_behind_a_failed_write_is_not_acknowledged_either(
             tasks.start_soon(ask, act)
     assert answers == [None, None, None]
     assert desk.published == []
+
+
+async def test_a_transaction_that_cannot_even_be_rolled_back_leaves_nobody_waiting(desk):
+    def refuse(_cursor, statement, _bindings):
+        if statement == "rollback":
+            raise apsw.IOError("the disk is gone")
+        return True
+
+    await desk.writer.ask(accept("run_1"))
+    desk.db.exec_trace = refuse
+    with anyio.fail_after(5):
+        for act in (full, accept("run_2"), Ledger.orphans):
+            with pytest.raises(StoreUnavailable, match="the disk is gone"):
+                await desk.writer.ask(act)
+    assert desk.lost == [desk.writer.broken]
+
+
+async def test_more_than_fit_into_a_commit_are_done_in_several(desk):
+    async with anyio.create_task_group() as tasks:
+        for number in range(2 * MOST + 1):
+            tasks.start_soon(desk.ask, accept(f"run_{number}"))
+    assert len(desk.published) == 2 * MOST + 1
+    assert desk.commits >= 2
+
+
+async def test_opening_can_be_given_up(tmp_path):
+    class Slow(Desk):
+        def _open(self):
+            time.sleep(0.3)  # noqa: TID251 (in the writer's own thread)
+            return super()._open()
+
+    desk = Slow(tmp_path)
+    with anyio.move_on_after(0.1) as scope:
+        await desk.writer.start()
+    assert scope.cancelled_caught and not desk.writer._thread.is_alive()
+
+
+async def test_another_program_that_holds_the_file_for_a_moment_is_waited_for(desk):
+    other = apsw.Connection(str(desk.folder / "journal.db"))
+    other.execute("begin immediate")
+
+    async def let_go():
+        await anyio.sleep(0.2)
+        other.execute("rollback")
+        other.close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(let_go)
+        await desk.ask(accept("run_1"))
+    assert desk.writer.broken is None
+
+
+async def test_one_that_does_not_let_go_breaks_nothing(desk):
+    await desk.ask(lambda ledger: ledger._db.set_busy_timeout(10))
+    other = apsw.Connection(str(desk.folder / "journal.db"))
+    other.execute("begin immediate")
+    with pytest.raises(StoreUnavailable, match="locked by another program"):
+        await desk.ask(accept("run_1"))
+    other.close()
+    await desk.ask(accept("run_1"))
+    assert desk.writer.broken is None

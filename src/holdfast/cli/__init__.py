@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -47,21 +47,31 @@ def main(tokens: Sequence[str] | None = None) -> None:
     """Run the command in `tokens`, or in the process's own arguments, and exit."""
     try:
         code = _run(sys.argv[1:] if tokens is None else tokens)
+        # Now, while it can still be said that it did not work.
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        _speak_no_more()
+        _speak_no_more(sys.stdout)
         code = _READER_GONE
     except OSError as error:
-        _speak_no_more()
-        code = _complain(f"the output cannot be written: {error.strerror or error}", code=74)
+        code = _complain(_trouble(error), code=74)
     sys.exit(code)
 
 
-def _speak_no_more() -> None:
+def _trouble(error: OSError) -> str:
+    """What is written to has no name; whatever has one is something else."""
+    why = error.strerror or error
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)} cannot be used: {why}"
+    _speak_no_more(sys.stdout)
+    return f"the output cannot be written: {why}"
+
+
+def _speak_no_more(stream: TextIO) -> None:
     """So that the interpreter's own last flush finds somewhere to go."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (quicker than a Path)
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _run(tokens: Sequence[str]) -> int:
@@ -151,5 +161,9 @@ def _spare_the_hyphen(tokens: Sequence[str]) -> Sequence[str]:
 def _complain(sentence: str, *, code: int) -> int:
     from holdfast.cli.visible import visible
 
-    print(f"holdfast: {visible(' '.join(sentence.split()))}", file=sys.stderr)
+    try:
+        print(f"holdfast: {visible(' '.join(sentence.split()))}", file=sys.stderr)
+    except OSError:
+        # There is nobody left to tell; the code says it.
+        _speak_no_more(sys.stderr)
     return code

@@ -54,12 +54,13 @@ def approve(
     import anyio
 
     from holdfast.cli.shelf import open_shelf, short
+    from holdfast.cli.visible import one_line
 
     approval, choice = _read(words)
     with open_shelf(data) as shelf:
         folder, run_id = shelf.folder, shelf.archive.find(run)
     tool = anyio.run(_answer, folder, run_id, approval, choice)
-    print(f"{tool}: {choice}; holdfast resume {short(run_id)} carries the run on")
+    print(one_line(f"{tool}: {choice}; holdfast resume {short(run_id)} carries the run on"))
     return 0
 
 

@@ -41,9 +41,10 @@ def backup(
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
+    from holdfast.cli.leaving import leaving
     from holdfast.cli.shelf import open_shelf
 
-    with open_shelf(data) as shelf:
+    with leaving(), open_shelf(data) as shelf:
         shelf.archive.back_up(Path(file).absolute(), force=force)
         count = shelf.archive.count()
     print(f"{'1 run' if count == 1 else f'{count} runs'} copied to {file}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from cyclopts import App, Parameter
 
@@ -61,7 +63,8 @@ _export = App(
     help="Write runs to standard output as lines of JSON: a header for each run, then its blobs,"
     " then its events.\n\n"
     "Values of environment variables with KEY, TOKEN, SECRET or PASSWORD in their names are masked;"
-    " the header lists the events that a mask is in, whose checksums no longer match.",
+    " the header lists the events that a mask is in, whose checksums no longer match. A run that is"
+    " damaged is left out.",
     help_epilogue=f"""\
 Examples:
 
@@ -79,7 +82,8 @@ _import = App(
     usage="Usage: holdfast journal import [OPTIONS] FILE",
     help="Take in runs that were exported. Each is taken whole or not at all.\n\n"
     "A run that is here already, or is not what was exported, is refused; the others are taken."
-    " One that has not ended can be resumed here.",
+    " One that has not ended can be resumed here: its open tool calls are closed, for the model to ask"
+    " again, and a standing yes in it is refused. What a file says about either is anybody's word.",
     help_epilogue=f"""\
 Examples:
 
@@ -88,7 +92,7 @@ Examples:
 
 Exit codes:
 
-  0    every run was taken
+  0    taken; what was here already is as it was
 {EXIT_CODES}""",
 )
 
@@ -104,6 +108,7 @@ def verify(*runs: _Runs, data: Data = None) -> int:
     from holdfast.errors import JournalDamaged
 
     checked = events = damaged = 0
+    whole = True
     with open_shelf(data) as shelf:
         archive = shelf.archive
         for run_id in [archive.find(run) for run in runs] or archive.ids():
@@ -113,9 +118,13 @@ def verify(*runs: _Runs, data: Data = None) -> int:
             except JournalDamaged as error:
                 damaged += 1
                 _say(str(error))
-        if not runs:
-            archive.verify_file()
-    if damaged:
+        try:
+            if not runs:
+                archive.verify_file()
+        except JournalDamaged as error:
+            whole = False
+            _say(str(error))
+    if damaged or not whole:
         _say(f"{damaged} of {_runs(checked)} {'is' if damaged == 1 else 'are'} damaged")
         return DAMAGED
     print(f"{_runs(checked)}, {events} events: all as they were written")
@@ -127,15 +136,20 @@ def export(*runs: _Runs, data: Data = None) -> int:
     """Carry out the command, and return the code to exit with."""
     from holdfast.cli.shelf import open_shelf
     from holdfast.config import secrets
+    from holdfast.errors import JournalDamaged
     from holdfast.stores.transfer import export as lines_of
 
-    hidden = secrets()
+    hidden, code = secrets(), 0
     with open_shelf(data) as shelf:
         for run_id in [shelf.archive.find(run) for run in runs] or shelf.archive.ids():
-            for line in lines_of(shelf.archive, run_id, secrets=hidden):
-                sys.stdout.buffer.write(line)
+            try:
+                for line in lines_of(shelf.archive, run_id, secrets=hidden):
+                    sys.stdout.buffer.write(line)
+            except JournalDamaged as error:
+                _say(f"{error}; nothing of it was written")
+                code = DAMAGED
     sys.stdout.buffer.flush()
-    return 0
+    return code
 
 
 @_import.default
@@ -145,49 +159,101 @@ def import_(
     ],
     /,
     *,
+    trust: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Take runs in as they are, open calls and standing answers too: for lines of your"
+            " own that nobody could have changed.",
+        ),
+    ] = False,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     import anyio
 
-    from holdfast.cli.shelf import JOURNAL
+    from holdfast.cli.leaving import leaving
     from holdfast.config import read_data
 
     folder = read_data(data=data)
-    with _lines(file) as lines:
-        taken, refused = anyio.run(_take_in, folder, folder / JOURNAL, lines)
-    if taken or not refused:
-        print(f"{_runs(taken)} taken in")
-    return DAMAGED if refused else 0
+    tally = _Tally()
+    with leaving(), _open(file) as opened:
+        try:
+            anyio.run(_take_in, folder, _lines(opened, file), trust, tally)
+            tally.done = True
+        finally:
+            tally.tell()
+    return tally.code
 
 
-async def _take_in(folder: Path, path: Path, lines: Iterator[bytes]) -> tuple[int, int]:
+@dataclass
+class _Tally:
+    """What came of the runs so far, whatever comes after them."""
+
+    taken: int = 0
+    here: int = 0
+    refused: int = 0
+    damaged: int = 0
+    done: bool = False
+
+    def tell(self) -> None:
+        if self.taken or (self.done and not (self.here or self.refused or self.damaged)):
+            print(f"{_runs(self.taken)} taken in")
+
+    @property
+    def code(self) -> int:
+        if self.damaged:
+            return DAMAGED
+        return 2 if self.refused or (self.here and not self.taken) else 0
+
+
+async def _take_in(folder: Path, lines: Iterator[bytes], trust: bool, tally: _Tally) -> None:
+    from time import time  # noqa: TID251 (it happens now)
+
+    from holdfast.cli.shelf import JOURNAL
     from holdfast.errors import Conflict, JournalDamaged
     from holdfast.stores.owner import own
-    from holdfast.stores.transfer import parcels, take_in
+    from holdfast.stores.transfer import open_intake, parcels
 
-    taken = refused = 0
     async with own(folder):
-        for parcel in parcels(lines):
-            try:
-                take_in(path, parcel)
-                taken += 1
-            except (Conflict, JournalDamaged) as error:
-                _say(f"{error}; nothing of it was taken")
-                refused += 1
-    return taken, refused
+        with open_intake(folder / JOURNAL, now=time) as intake:
+            for parcel in parcels(lines):
+                try:
+                    intake.take(parcel, trust=trust)
+                    tally.taken += 1
+                except Conflict as error:
+                    tally.here += 1
+                    _say(f"{error}; nothing of it was taken")
+                except InvalidRequest as error:
+                    tally.refused += 1
+                    _say(str(error))
+                except JournalDamaged as error:
+                    tally.damaged += 1
+                    _say(f"{error}; nothing of it was taken")
 
 
 @contextmanager
-def _lines(file: str) -> Iterator[Iterator[bytes]]:
+def _open(file: str) -> Iterator[IO[bytes]]:
     if file == "-":
-        yield iter(sys.stdin.buffer if sys.stdin else ())
+        yield sys.stdin.buffer if sys.stdin else BytesIO()
         return
     try:
-        with Path(file).open("rb") as lines:
-            yield iter(lines)
+        opened = Path(file).open("rb")  # noqa: SIM115 (closed below, where other trouble is not its)
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from error
+    with opened:
+        yield opened
+
+
+def _lines(opened: IO[bytes], file: str) -> Iterator[bytes]:
+    from holdfast.stores.transfer import read_lines
+
+    try:
+        yield from read_lines(opened)
+    except OSError as error:
+        name = "standard input" if file == "-" else file
+        raise InvalidRequest(f"{name} cannot be read: {error.strerror}") from error
 
 
 def _runs(number: int) -> str:

@@ -12,7 +12,7 @@ from rich.cells import chop_cells
 
 from holdfast.cli.keyboard import Keyboard
 from holdfast.cli.terminal import Terminal
-from holdfast.cli.visible import visible
+from holdfast.cli.visible import one_line, visible
 from holdfast.core.events import ApprovalRequested, Choice
 
 _CHOICES: tuple[Choice, ...] = get_args(Choice)
@@ -56,12 +56,12 @@ class Question:
 def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
     """What is asked, why, and for exactly what."""
     terminal.gap()
-    terminal.line(f"? {request.tool} needs your approval", "bold yellow")
+    terminal.line(f"? {one_line(request.tool)} needs your approval", "bold yellow")
     if request.reason:
-        terminal.line(f"  Why: {request.reason}")
+        terminal.line(f"  Why: {one_line(request.reason)}")
     if request.doubt:
         terminal.line(
-            f"  Careful: this may repeat {request.doubt}, of which nobody knows whether it"
+            f"  Careful: this may repeat {one_line(request.doubt)}, of which nobody knows whether it"
             " took effect.",
             "bold red",
         )

@@ -127,6 +127,8 @@ def _standard_input() -> str:
         return sys.stdin.buffer.read().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"standard input is not text in UTF-8: {error}") from error
+    except OSError as error:
+        raise InvalidRequest(f"standard input cannot be read: {error.strerror}") from error
 
 
 def _approval(wanted: Approval | None, *, json: bool, person: bool) -> Approval:

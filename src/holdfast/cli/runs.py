@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from holdfast.cli.options import EXIT_CODES, Data
-from holdfast.errors import InvalidRequest
+from holdfast.errors import IllegalEvent, InvalidRequest, JournalDamaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.cli.shelf import Shelf
+    from holdfast.cli.summary import Summary
+
+#: How a run stands whose journal is not what was written.
+DAMAGED = "damaged"
 
 _HEAD = ("RUN", "ACCEPTED", "STATUS", "WAITS FOR", "ASKED")
+#: More runs than anybody lists.
+MOST = 1_000_000
 _SPARE = ("WAITS FOR", "ACCEPTED", "ASKED")
 
 command = App(
@@ -47,36 +58,25 @@ def runs(
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     from holdfast.cli.shelf import open_shelf
-    from holdfast.cli.summary import summarise
 
-    if limit < 1:
-        raise InvalidRequest(f"--limit is {limit}; it must be at least 1")
+    if not 1 <= limit <= MOST:
+        raise InvalidRequest(f"--limit is {limit}; it must be between 1 and {MOST}")
     with open_shelf(data) as shelf:
-        owner = shelf.owner
-        entries = shelf.archive.entries(limit=-1 if all else limit)
-        listed = (summarise(shelf.archive, entry, owner) for entry in entries)
+        listed = _summaries(shelf, limit=-1 if all else limit)
         if json:
             import msgspec
 
+            from holdfast.cli.visible import visible_json
+
             for summary in listed:
-                sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+                line = msgspec.json.encode(summary)
+                sys.stdout.buffer.write(visible_json(line, sys.stdout.buffer) + b"\n")
             return 0
-        from holdfast.cli.screen import moment
-        from holdfast.cli.shelf import short
         from holdfast.cli.table import show_table
         from holdfast.cli.terminal import Terminal
 
         terminal = Terminal(sys.stdout)
-        rows = [
-            (
-                short(summary.run) if terminal.is_terminal else summary.run,
-                moment(summary.accepted_at),
-                summary.stands,
-                summary.awaits or "-",
-                summary.input,
-            )
-            for summary in listed
-        ]
+        rows = [_row(summary, whole=not terminal.is_terminal) for summary in listed]
         more = shelf.archive.count() - len(rows)
     notes = Terminal(sys.stderr)
     if not rows:
@@ -85,4 +85,36 @@ def runs(
     show_table(terminal, _HEAD, rows, spare=_SPARE)
     if more > 0:
         notes.line(f"and {more} older; --all lists them", "dim")
+    if damaged := [row for row in rows if row[2] == DAMAGED]:
+        are = "is" if len(damaged) == 1 else "are"
+        notes.line(f"{len(damaged)} {are} damaged; holdfast journal verify says where", "yellow")
     return 0
+
+
+def _summaries(shelf: Shelf, *, limit: int) -> Iterator[Summary | dict[str, str]]:
+    """Of each run, or what is wrong with it: one that cannot be read hides no other."""
+    from holdfast.cli.summary import summarise
+
+    owner = shelf.owner
+    for run_id in shelf.archive.newest(limit=limit):
+        try:
+            yield summarise(shelf.archive, shelf.archive.entry(run_id), owner)
+        except (JournalDamaged, IllegalEvent) as error:
+            yield {"run": run_id, "status": DAMAGED, "damage": str(error)}
+
+
+def _row(summary: Summary | dict[str, str], *, whole: bool) -> tuple[str, ...]:
+    from holdfast.cli.screen import moment
+    from holdfast.cli.shelf import short
+
+    if isinstance(summary, dict):
+        run, *rest = summary["run"], "-", DAMAGED, "-", ""
+    else:
+        run, *rest = (
+            summary.run,
+            moment(summary.accepted_at),
+            summary.stands,
+            summary.awaits or "-",
+            summary.input,
+        )
+    return (run if whole else short(run), *rest)

@@ -6,6 +6,7 @@ where the output is kept or piped on, it holds the words alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import localtime, strftime
 from typing import IO, Any, Protocol
@@ -13,6 +14,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from holdfast.cli.terminal import Terminal
+from holdfast.cli.visible import visible_json
 from holdfast.cli.waiting import waiting
 from holdfast.core.events import (
     ApprovalAnswered,
@@ -40,6 +42,9 @@ from holdfast.core.events import (
 from holdfast.core.messages import ToolCall, plain
 from holdfast.core.phase import Phase
 
+#: What stands for a call that the journal speaks of and does not hold.
+_NO_CALL = ToolCall(id="", tool="a tool that was not asked for")
+
 _BREAK = "[connection lost; starting again]"
 
 _QUEUED = {
@@ -58,8 +63,16 @@ class Viewer(Protocol):
 
     def show(self, recorded: Recorded) -> None: ...
 
+    def skip(self, recorded: Recorded) -> None:
+        """It happened and is not to be shown; what comes later may be about it."""
+        ...
+
     def wait(self, phase: Phase | None, *, now: float) -> None:
         """Nothing has happened for a while, and this is why."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something is in the way that is no part of the run."""
         ...
 
 
@@ -79,11 +92,18 @@ class JsonLines:
     def show(self, recorded: Recorded) -> None:
         at = msgspec.json.encode(recorded.at)
         place = b'{"run":%b,"seq":%d,"at":%b,' % (self._run, recorded.seq, at)
-        self._file.write(b'%b"event":%b}\n' % (place, recorded.body))
+        line = b'%b"event":%b}\n' % (place, recorded.body)
+        self._file.write(visible_json(line, self._file))
         self._file.flush()
+
+    def skip(self, recorded: Recorded) -> None:
+        pass
 
     def wait(self, phase: Phase | None, *, now: float) -> None:
         pass
+
+    def warn(self, text: str) -> None:
+        Terminal(sys.stderr).line(f"! {text}", "yellow")
 
 
 class Screen:
@@ -104,8 +124,12 @@ class Screen:
         for recorded in standing(journal):
             if recorded.seq > after:
                 self.show(recorded)
-            elif isinstance(recorded.event, ModelReplied):
-                self._learn(recorded.event)
+            else:
+                self.skip(recorded)
+
+    def skip(self, recorded: Recorded) -> None:
+        if isinstance(recorded.event, ModelReplied):
+            self._learn(recorded.event)
 
     def show(self, recorded: Recorded) -> None:
         event = recorded.event
@@ -117,6 +141,9 @@ class Screen:
     def wait(self, phase: Phase | None, *, now: float) -> None:
         if phase:
             self._notes.wait(waiting(phase, now=now))
+
+    def warn(self, text: str) -> None:
+        self._notes.line(f"! {text}", "yellow")
 
     # --- the model
 
@@ -143,7 +170,7 @@ class Screen:
     # --- tools
 
     def tool_started(self, event: ToolStarted) -> None:
-        call = self._calls[event.call_id]
+        call = self._calls.get(event.call_id, _NO_CALL)
         arguments = "" if call.arguments == "{}" else f" {call.arguments}"
         self._note(self._short(f"→ {call.tool}{arguments}"), "cyan")
 
@@ -151,7 +178,7 @@ class Screen:
         self._stream(self._notes, event, event.text, "dim")
 
     def tool_finished(self, event: ToolFinished) -> None:
-        name = self._calls[event.call_id].tool
+        name = self._calls.get(event.call_id, _NO_CALL).tool
         if event.outcome == "ok":
             self._note(self._short(f"✓ {name}: {event.output}"), "green")
         else:
@@ -179,7 +206,8 @@ class Screen:
         self._note(f"! {_QUEUED[event.why]}; it is queued again{detail}", "yellow")
 
     def lacking(self, event: RunWaiting) -> None:
-        self._note(f"! the {event.what} {event.name} is not here; waiting for it", "yellow")
+        if event.what != "place":
+            self._note(f"! the {event.what} {event.name} is not here; waiting for it", "yellow")
 
     def unknown(self, event: Unknown) -> None:
         self._note(f"! {event.tag} was written by a newer version", "yellow")
@@ -247,12 +275,16 @@ def _taken_back(event: object, back: set[tuple[int, int]]) -> bool:
 
 def moment(at: float) -> str:
     """A wall time, for people."""
-    return strftime("%Y-%m-%d %H:%M", localtime(at))
+    try:
+        return strftime("%Y-%m-%d %H:%M", localtime(at))
+    except (OverflowError, OSError, ValueError):
+        return f"{at:g} s since 1970"
 
 
 def receipt(receipt: Receipt, calls: Mapping[str, ToolCall]) -> str:
     """What a stop cut off, in a sentence."""
-    cut = [f"{calls[id].tool}, which may have had effects" for id in receipt.tool_calls]
+    tools = (calls.get(id, _NO_CALL).tool for id in receipt.tool_calls)
+    cut = [f"{tool}, which may have had effects" for tool in tools]
     if receipt.model_calls:
         may = ", which may still be billed" if receipt.may_bill else ""
         cut.insert(0, f"a model call{may}")

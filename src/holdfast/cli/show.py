@@ -62,7 +62,10 @@ def show(
         owner = shelf.owner
     state = replay(journal)
     if json:
-        sys.stdout.buffer.write(_as_json(run_id, journal, state, owner) + b"\n")
+        from holdfast.cli.visible import visible_json
+
+        line = _as_json(run_id, journal, state, owner) + b"\n"
+        sys.stdout.buffer.write(visible_json(line, sys.stdout.buffer))
     else:
         _show(run_id, journal, state, owner)
     return 0

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from holdfast.cli.options import EXIT_CODES, Data, RunWord
+from holdfast.errors import JournalDamaged
 
 if TYPE_CHECKING:
     from holdfast.core.events import Recorded
+
+#: The code to exit with when the run is left for somebody else to end.
+LEFT = 3
 
 command = App(
     name="stop",
@@ -28,6 +32,7 @@ Examples:
 Exit codes:
 
   0    stopped
+  3    on record, and left to be ended by whoever takes the run up
 {EXIT_CODES}""",
 )
 
@@ -40,14 +45,20 @@ def stop(run: RunWord, /, *, data: Data = None) -> int:
     from holdfast.cli.screen import Screen
     from holdfast.cli.shelf import open_shelf
     from holdfast.cli.terminal import Terminal
+    from holdfast.core.run import replay
 
     with open_shelf(data) as shelf:
         folder, run_id = shelf.folder, shelf.archive.find(run)
-        before = list(shelf.archive.events(run_id))
+        before = shelf.archive.length(run_id)
     after = anyio.run(_stop, folder, run_id)
     terminal = Terminal(sys.stdout)
-    Screen(terminal, terminal).begin(run_id, after, after=len(before))
-    return 0
+    Screen(terminal, terminal).begin(run_id, after, after=before)
+    state = replay(after)
+    if state.status.final:
+        return 0
+    whose = f"a newer version, which understands {state.unknown}," if state.unknown else "somebody"
+    terminal.line(f"! that it is to stop is on record; it ends when {whose} takes it up", "yellow")
+    return LEFT
 
 
 async def _stop(folder: Path, run_id: str) -> Sequence[Recorded]:
@@ -55,4 +66,8 @@ async def _stop(folder: Path, run_id: str) -> Sequence[Recorded]:
 
     async with open_app(data=folder, work=False) as app:
         await app.runs.stop(run_id, by="terminal", reason="holdfast stop")
-        return await app.means.store.read(run_id)
+        try:
+            return await app.means.store.read(run_id)
+        except JournalDamaged as error:
+            what = f"{error.what}; that it is to stop is on record"
+            raise JournalDamaged(run_id, error.seq, what) from error

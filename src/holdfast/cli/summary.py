@@ -30,6 +30,7 @@ _AWAITED: Mapping[Awaited, str] = {
     "approval": "your answer on {name}",
     "missing_model": "the model {name}",
     "missing_tool": "the tool {name}",
+    "place": "its turn at {name}",
     "stop": "its end",
     "newer_version": "a newer version",
 }

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from holdfast.cli.shelf import Shelf
     from holdfast.cli.terminal import Terminal
 
-#: Seconds between two looks at the file.
-LOOK = 0.1
+#: Seconds between two looks at the file: soon after something came, and ever less often after that.
+LOOK = 0.05
+LONGEST = 1.0
 
 command = App(
     name="tail",
@@ -79,15 +80,18 @@ async def _follow(shelf: Shelf, run_id: str, after: int, viewer: Viewer, notes: 
     journal = list(shelf.archive.events(run_id))
     state = replay(journal)
     viewer.begin(run_id, journal, after=after)
-    told = False
+    told, pause = False, LOOK
     while not state.status.final:
         if interrupted(state, shelf.owner) and not told:
             told = True
             notes.line(
                 f"! nobody carries this run now; holdfast resume {short(run_id)} does", "yellow"
             )
-        await anyio.sleep(LOOK)
+        await anyio.sleep(pause)
+        pause = min(2 * pause, LONGEST)
         for recorded in shelf.archive.events(run_id, after=state.seq):
-            state, told = fold(state, recorded), False
+            state, told, pause = fold(state, recorded), False, LOOK
             if recorded.seq > after:
                 viewer.show(recorded)
+            else:
+                viewer.skip(recorded)

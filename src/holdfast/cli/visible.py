@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import IO
 
 #: Control characters but for tab and line feed, separators that some terminals take for line
 #: breaks, and everything that changes the direction of writing.
@@ -29,6 +30,19 @@ def visible(text: str, *, exact: bool = False) -> str:
     if exact:
         return _NOT_PLAIN.sub(lambda found: _exact(found[0]), text)
     return _HARMFUL.sub(lambda found: _spell(found[0]), text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text, visible, on one line: so that it cannot pass for several."""
+    return " ".join(visible(text).split())
+
+
+def visible_json(line: bytes, file: IO[bytes]) -> bytes:
+    """A line of JSON for this file: at a terminal with harmful characters escaped, the same JSON."""
+    if not file.isatty():
+        return line
+    text = line.decode(errors="replace")
+    return _HARMFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _exact(character: str) -> str:

@@ -8,6 +8,7 @@ worker holds; a run that nobody holds is ended by whoever stops it.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -47,6 +48,9 @@ from holdfast.errors import (
 #: Seconds for which whoever stops a run that nobody holds takes it, and may take to end it.
 END_LEASE = 10.0
 END_LIMIT = 5.0
+
+#: Past every place in a journal: whoever has seen that need not be told anything.
+_EVERYTHING = sys.maxsize
 
 _log = logging.getLogger(__name__)
 
@@ -98,10 +102,7 @@ class Runs:
                 return
         stop = self._stops[run_id] = _Stop()
         try:
-            state = await self._living(run_id)
-            if state.stop is None:
-                wish = StopRequested(by=by, reason=reason)
-                await self._store.wish(run_id, wish, seen=state.seq)
+            await self._record_stop(run_id, StopRequested(by=by, reason=reason))
             stop.recorded = True
             stop.over.set()
             await self._end_unheld(run_id)
@@ -155,6 +156,16 @@ class Runs:
         if state.status.final:
             raise RunFinished(run_id)
         return state
+
+    async def _record_stop(self, run_id: str, wish: StopRequested) -> None:
+        try:
+            state = await self._living(run_id)
+        except StoreError:
+            # A run that cannot be read must be stopped all the more.
+            await self._store.wish(run_id, wish, seen=_EVERYTHING)
+            return
+        if state.stop is None:
+            await self._store.wish(run_id, wish, seen=state.seq)
 
     async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +17,36 @@ from typing import Any
 
 import apsw
 
-from holdfast.core.codec import decode, recall
-from holdfast.core.events import FINAL, Recorded
-from holdfast.errors import InvalidRequest, JournalDamaged, NotFound, SchemaTooNew, StoreError
-from holdfast.stores.database import open_reader, scripts
+from holdfast.core.codec import decode_messages, recall
+from holdfast.core.events import (
+    FINAL,
+    Event,
+    InputAdded,
+    Recorded,
+    RunAccepted,
+    ToolFinished,
+    Unknown,
+)
+from holdfast.core.messages import BlobRef, Image, Part, UserMessage, lone
+from holdfast.errors import (
+    FileDamaged,
+    InvalidRequest,
+    JournalDamaged,
+    NotFound,
+    SchemaTooNew,
+    StoreError,
+)
+from holdfast.stores.database import open_reader, refuse_remains, scripts
 from holdfast.stores.ledger import link
 
 #: How many candidates are named when it is not clear which run is meant.
 _NAMED = 3
+
+#: Where a run can be when nobody is looking.
+_PLACES = ("ready", "held", "resting", "ended")
+
+#: Pages copied at a time, between which whoever copies can be told to end.
+_PAGES = 500
 
 
 @dataclass(frozen=True)
@@ -61,55 +83,72 @@ class Archive:
     def count(self) -> int:
         return self._one("select count(*) from run") or 0
 
-    def entries(self, *, limit: int = -1) -> Iterator[Entry]:
+    def newest(self, *, limit: int = -1) -> list[str]:
         """Runs, the newest first."""
-        for key, id in self._all("select key, id from run order by key desc limit ?", limit):
-            yield self._entry(key, id)
+        return self._ids("select id from run order by key desc limit ?", limit)
 
     def entry(self, run_id: str) -> Entry:
-        return self._entry(self._key(run_id), run_id)
+        """Raises NotFound, or JournalDamaged if there is no telling how it began or where it is."""
+        key = self._key(run_id)
+        ends = self._all(
+            "select seq, at, coalesce(event.body, blob.body) from event"
+            " left join blob on blob.sha256 = event.long"
+            " where run = ? and seq in (1, (select max(seq) from event where run = ?))"
+            " order by seq",
+            key,
+            key,
+        )
+        recorded: list[Recorded] = []
+        for seq, at, body in ends:
+            _check_row(run_id, seq if recorded else 1, seq, at, body)
+            recorded.append(_recall(run_id, seq, at, body))
+        if not recorded:
+            raise JournalDamaged(run_id, 1, "it is missing")
+        return Entry(run_id, recorded[0], recorded[-1])
+
+    def length(self, run_id: str) -> int:
+        """The seq of the last event there is. Raises NotFound."""
+        return self._one("select max(seq) from event where run = ?", self._key(run_id)) or 0
 
     def unfinished(self) -> list[str]:
         """Runs that have not ended, the oldest first."""
-        return [id for (id,) in self._all("select id from run where place != 'ended' order by key")]
+        return self._ids("select id from run where place != 'ended' order by key")
 
     def ids(self) -> list[str]:
         """Every run, the oldest first."""
-        return [id for (id,) in self._all("select id from run order by key")]
+        return self._ids("select id from run order by key")
 
     def find(self, word: str) -> str:
         """The id that is meant by this one, or by the beginning of one, with or without `run_`."""
+        if lone(word) is not None:
+            raise NotFound("run", word)
         whole = word if word.startswith("run_") else f"run_{word}"
         for start in (word, whole):
             if self._one("select id from run where id = ?", start):
                 return start
-        ids = [
-            id
-            for (id,) in self._all(
-                "select id from run where substr(id, 1, ?) = ? order by key desc",
-                len(whole),
-                whole,
-            )
-        ]
+        ids = self._ids(
+            "select id from run where substr(id, 1, ?) = ? order by key desc", len(whole), whole
+        )
         if not ids or whole == "run_":
             raise NotFound("run", word)
         if len(ids) > 1:
             some = ", ".join(ids[:_NAMED]) + (", …" if len(ids) > _NAMED else "")
             raise InvalidRequest(f"{len(ids)} runs begin with {word}: {some}; type more of it")
-        return str(ids[0])
+        return ids[0]
 
     # --- events
 
     def events(self, run_id: str, *, after: int = 0) -> Iterator[Recorded]:
-        """What is recorded past `after`, in order. Raises NotFound."""
+        """What is recorded past `after`, in order. Raises NotFound, or JournalDamaged."""
         for row in self.rows(run_id, after=after):
-            yield recall(row.seq, row.at, row.body)
+            yield _recall(run_id, row.seq, row.at, row.body)
 
     def rows(self, run_id: str, *, after: int = 0) -> Iterator[Row]:
         """The same, as it is stored."""
-        for seq, at, body, _, chain in self._stored(run_id, after):
-            if not isinstance(body, bytes):
-                raise JournalDamaged(run_id, seq, "its body is gone")
+        for expected, (seq, at, body, _, chain) in enumerate(
+            self._stored(run_id, after), after + 1
+        ):
+            _check_row(run_id, expected, seq, at, body)
             yield Row(seq, at, body, chain)
 
     def blobs(self, run_id: str) -> Iterator[tuple[str, bytes]]:
@@ -132,39 +171,66 @@ class Archive:
 
     def _verify(self, run_id: str) -> int:
         expected, before, last = 1, b"", None
+        needed: set[str] = set()
         try:
             for seq, at, body, long, chain in self._stored(run_id, 0):
-                if seq != expected:
-                    raise JournalDamaged(run_id, expected, "it is missing")
-                if not isinstance(body, bytes):
-                    raise JournalDamaged(run_id, seq, "its body is gone")
+                _check_row(run_id, expected, seq, at, body)
                 if long and sha256(body).hexdigest() != long:
                     raise JournalDamaged(run_id, seq, "its body is not what was written")
                 if link(before, seq, at, body) != chain:
                     raise JournalDamaged(run_id, seq, "it does not match its checksum")
-                expected, before, last = seq + 1, chain, body
+                last = _recall(run_id, seq, at, body)
+                needed |= {long} if long else set()
+                needed |= {ref.sha256 for ref in refs(last.event)}
+                expected, before = seq + 1, chain
             self._verify_end(run_id, expected, last)
-            for name, body in self.blobs(run_id):
-                if sha256(body).hexdigest() != name:
-                    raise JournalDamaged(run_id, expected - 1, f"blob {name} is not what it was")
+            self._verify_blobs(run_id, expected - 1, needed)
         except apsw.Error as error:
             raise JournalDamaged(run_id, expected, f"it cannot be read ({error})") from error
         return expected - 1
 
-    def _verify_end(self, run_id: str, expected: int, last: bytes | None) -> None:
+    def _verify_end(self, run_id: str, expected: int, last: Recorded | None) -> None:
         if last is None:
             raise JournalDamaged(run_id, 1, "it is missing")
-        ended = isinstance(decode(last), FINAL)
+        ended = isinstance(last.event, FINAL)
         place = self._one("select place from run where id = ?", run_id)
+        if place not in _PLACES:
+            raise JournalDamaged(run_id, expected - 1, "there is no telling where the run was left")
         if (place == "ended") != ended:
             what = "it is missing" if not ended else "it is an end, and the run counts as live"
             raise JournalDamaged(run_id, expected if not ended else expected - 1, what)
 
+    def _verify_blobs(self, run_id: str, seq: int, needed: set[str]) -> None:
+        """What the run needs is there, is the run's, and is what its name says."""
+        held = self._all(
+            "select sha256, blob.body from blob_use left join blob using (sha256) where run = ?",
+            self._key(run_id),
+        )
+        for name, body in held:
+            if not isinstance(body, bytes):
+                raise JournalDamaged(run_id, seq, f"blob {name} is gone")
+            if sha256(body).hexdigest() != name:
+                raise JournalDamaged(run_id, seq, f"blob {name} is not what it was")
+            needed.discard(name)
+        for name in sorted(needed):
+            raise JournalDamaged(
+                run_id, seq, f"blob {name} is gone, or nobody keeps it for the run"
+            )
+
     def verify_file(self) -> None:
-        """Check the file itself, below what the events say. Raises StoreError."""
-        problem = self._one("pragma quick_check(1)")
+        """Check the file itself, below what the events say. Raises FileDamaged."""
+        try:
+            problem = self._one("pragma integrity_check(1)")
+            loose = self._all("select [table], parent from pragma_foreign_key_check() limit 1")
+            odd = self._one("select count(*) from run where typeof(id) != 'text'")
+            for table, parent in loose:
+                raise FileDamaged(f"the file is damaged: a row of {table} has lost its {parent}")
+        except apsw.Error as error:
+            raise FileDamaged(f"the file is damaged: {error}") from error
         if problem not in (None, "ok"):
-            raise StoreError(f"the file is damaged: {problem}")
+            raise FileDamaged(f"the file is damaged: {problem}")
+        if odd:
+            raise FileDamaged("the file is damaged: the id of a run is no text")
 
     # --- a copy
 
@@ -172,17 +238,16 @@ class Archive:
         """Write a copy of everything, as of now. It appears under its name when it is whole."""
         if self._db is None:
             raise StoreError("there is no journal to back up yet")
+        if not target.name or lone(str(target.parent)) is not None:
+            raise InvalidRequest(f"{target} is no name that a copy can have")
+        if _same(target.parent, Path(self._db.filename).parent):
+            raise InvalidRequest(f"{target} is in the data directory; write the copy elsewhere")
         if not force and os.path.lexists(target):
             raise InvalidRequest(f"{target} is there already; --force replaces it")
-        partial = target.with_name(f".{target.name}.{token_hex(4)}")
+        partial = target.with_name(f".holdfast-{token_hex(4)}")
         try:
             _create(partial)
-            copy = apsw.Connection(str(partial))
-            try:
-                with copy.backup("main", self._db, "main") as backup:
-                    backup.step()
-            finally:
-                copy.close()
+            _copy(self._db, partial)
             _sync(partial)
             partial.replace(target)
             _sync(target.parent)
@@ -191,23 +256,10 @@ class Archive:
         except apsw.Error as error:
             raise StoreError(f"{target} cannot be written: {error}") from error
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     # --- rows
-
-    def _entry(self, key: int, id: str) -> Entry:
-        ends = self._all(
-            "select seq, at, coalesce(event.body, blob.body) from event"
-            " left join blob on blob.sha256 = event.long"
-            " where run = ? and seq in (1, (select max(seq) from event where run = ?))"
-            " order by seq",
-            key,
-            key,
-        )
-        recorded = [recall(*row) for row in ends]
-        if not recorded:
-            raise JournalDamaged(id, 1, "it is missing")
-        return Entry(id, recorded[0], recorded[-1])
 
     def _stored(self, run_id: str, after: int) -> Iterator[tuple[Any, ...]]:
         return self._all(
@@ -224,6 +276,10 @@ class Archive:
             raise NotFound("run", run_id)
         return key
 
+    def _ids(self, query: str, *values: object) -> list[str]:
+        """Those that can be read: one may have become anything."""
+        return [id for (id,) in self._all(query, *values) if isinstance(id, str)]
+
     def _one(self, query: str, *values: object) -> Any:
         return None if self._db is None else self._db.execute(query, values).get
 
@@ -238,33 +294,112 @@ def open_archive(path: Path) -> Iterator[Archive]:
     try:
         yield Archive(connection)
     except apsw.Error as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise _unreadable(path, error) from error
     finally:
         if connection:
             connection.close()
 
 
+def refs(event: Event | Unknown) -> Iterator[BlobRef]:
+    """The blobs that an event refers to."""
+    match event:
+        case RunAccepted(input=parts, history=history):
+            yield from history
+            yield from _pictures(parts)
+        case InputAdded(parts=parts):
+            yield from _pictures(parts)
+        case ToolFinished(blob=BlobRef() as ref):
+            yield ref
+
+
+def refs_in(history: bytes) -> Iterator[BlobRef]:
+    """The blobs that a conversation refers to which came with a run. Raises StoreError."""
+    for message in decode_messages(history):
+        if isinstance(message, UserMessage):
+            yield from _pictures(message.parts)
+
+
+def _pictures(parts: tuple[Part, ...]) -> Iterator[BlobRef]:
+    for part in parts:
+        if isinstance(part, Image) and part.blob:
+            yield part.blob
+
+
 def _open(path: Path) -> apsw.Connection | None:
     """None if there is nothing in it yet: whoever made the file may have died over it."""
-    if not path.exists():
+    if not _is_there(path):
         return None
     connection = None
     try:
         connection = open_reader(path)
         version, known = connection.pragma("user_version"), len(scripts())
+        tables = connection.execute("select count(*) from sqlite_schema").get
     except apsw.Error as error:
         if connection:
             connection.close()
         if getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY_ROLLBACK:
             # Half-way to being a journal with a log of its own, which it is ever after.
             return None
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise _unreadable(path, error) from error
     if 0 < version <= known:
         return connection
     connection.close()
     if version:
         raise SchemaTooNew(str(path), version, known)
+    if tables:
+        raise FileDamaged(f"{path} is damaged: it no longer says which version wrote it")
     return None
+
+
+def _is_there(path: Path) -> bool:
+    """Raises StoreError if there is no telling, and FileDamaged if it is gone."""
+    if lone(str(path)) is not None:
+        raise StoreError(f"{path} cannot be read: its name is not UTF-8")
+    try:
+        there = path.exists()
+        if not there:
+            refuse_remains(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if there and not os.access(path, os.R_OK):
+        # Asked, not opened: closing it again would take away locks that this process holds on it.
+        raise StoreError(f"{path} cannot be read: Permission denied")
+    return there
+
+
+def _unreadable(path: Path, error: apsw.Error) -> StoreError:
+    said = f"{path} cannot be read: {error}"
+    damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
+    return FileDamaged(said) if damaged else StoreError(said)
+
+
+def _check_row(run_id: str, expected: int, seq: int, at: object, body: object) -> None:
+    """Raises JournalDamaged. Whatever stands there may have become anything."""
+    if seq != expected:
+        raise JournalDamaged(run_id, expected, "it is missing")
+    if not isinstance(body, bytes):
+        raise JournalDamaged(run_id, seq, "its body is gone")
+    if not isinstance(at, float):
+        raise JournalDamaged(run_id, seq, "its time is gone")
+
+
+def _recall(run_id: str, seq: int, at: float, body: bytes) -> Recorded:
+    try:
+        return recall(seq, at, body)
+    except StoreError as error:
+        raise JournalDamaged(run_id, seq, str(error)) from error
+
+
+def _copy(source: apsw.Connection, partial: Path) -> None:
+    copy = apsw.Connection(str(partial))
+    try:
+        # All of it as of one moment, however long it takes.
+        with source, copy.backup("main", source, "main") as backup:
+            source.execute("select count(*) from run").fetchall()
+            while not backup.done:
+                backup.step(_PAGES)
+    finally:
+        copy.close()
 
 
 def _create(path: Path) -> None:
@@ -277,3 +412,10 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

@@ -7,7 +7,9 @@ no other ever does; readers open the file read-only.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.errors import SchemaTooNew, StoreError
+from holdfast.errors import FileDamaged, SchemaTooNew, StoreError, StoreFull
 
 #: "Hold", so that `file` and we know our own.
 APPLICATION = 0x486F6C64
@@ -25,6 +27,20 @@ NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph"
 
 #: Where Linux says what is mounted where. Elsewhere there is no telling.
 _MOUNTS = Path("/proc/self/mountinfo")
+
+#: What lies beside a journal that was once there.
+REMAINS = (".reserve", "-wal")
+
+#: How a list of mounts spells blanks.
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+#: Milliseconds to wait for whoever holds the file for a moment.
+BUSY = 5000
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+#: Whatever a sync failed for, what the disk has kept is not known.
+_SYNCS = frozenset({apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC})
 
 #: What each connection is asked for, and has to answer.
 WRITER = {
@@ -48,16 +64,25 @@ def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """
     if _MOUNTS.exists():
         refuse_network(path, _MOUNTS.read_text())
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     new = not path.exists()
     if new:
+        refuse_remains(path)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    # A reader that finds the log of a process that died holds the lock while it reads it.
+    connection.set_busy_timeout(BUSY)
     try:
         _check_ours(connection, path)
         grant(connection, WRITER, path)
         migrate(connection, path, scripts())
+    except apsw.Error as error:
+        full = lacks_space(connection, error)
+        connection.close()
+        if full:
+            raise no_space(path) from error
+        raise
     except BaseException:
         connection.close()
         raise
@@ -73,9 +98,48 @@ def open_reader(path: Path) -> apsw.Connection:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
         raise StoreError(f"there is no journal at {path}") from error
-    connection.set_busy_timeout(5000)
+    connection.set_busy_timeout(BUSY)
+    grant(connection, READER, path)
+    try:
+        connection.pragma("user_version")
+    except apsw.Error as error:
+        full = lacks_space(connection, error)
+        connection.close()
+        if full and not _has_log(path):
+            return _open_as_it_lies(path)
+        raise
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _open_as_it_lies(path: Path) -> apsw.Connection:
+    """Without the few pages that readers and a writer share: there is no space even for these.
+
+    So nobody has the file open, and nobody can open it to write.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
     grant(connection, READER, path)
     return connection
+
+
+def lacks_space(connection: apsw.Connection, error: apsw.Error) -> bool:
+    """Whether this failed for want of space, so that nothing is in doubt and more space helps."""
+    if getattr(error, "extendedresult", 0) in _SYNCS:
+        return False
+    return isinstance(error, apsw.FullError) or (
+        isinstance(error, apsw.IOError | apsw.CantOpenError) and connection.system_errno in _FULL
+    )
+
+
+def no_space(path: Path) -> StoreFull:
+    return StoreFull(
+        f"there is no space left to go on with {path}; what is stored there can still be read"
+    )
 
 
 def grant(connection: apsw.Connection, wanted: Mapping[str, object], path: Path) -> None:
@@ -123,6 +187,25 @@ def _copy(connection: apsw.Connection, target: Path) -> None:
     copy.close()
 
 
+def refuse_remains(path: Path) -> None:
+    """Raises FileDamaged if the journal is gone that left these: nobody begins anew over them."""
+    for ending in REMAINS:
+        left = path.with_name(path.name + ending)
+        if left.exists() and left.stat().st_size:
+            raise FileDamaged(
+                f"{path} is gone, and {left.name} beside it is left; put the journal back, or"
+                " move what is left away to begin a new one"
+            )
+
+
+def make_folder(folder: Path) -> None:
+    """Make it, for its owner alone, and see that its name is kept as what it will hold."""
+    if not folder.exists():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _sync_directory(folder.parent)
+
+
 def _sync_directory(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -152,8 +235,8 @@ def file_system(path: Path, mounts: str) -> str:
     best, kind = "", ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
-        where = left.split()[4]
-        inside = str(path.absolute()).startswith(where.rstrip("/") + "/")
+        where = _OCTAL.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
+        inside = str(path.resolve()).startswith(where.rstrip("/") + "/")
         if inside and len(where) >= len(best):
             best, kind = where, right.split()[0]
     return kind

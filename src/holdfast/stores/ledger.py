@@ -8,15 +8,15 @@ and needs no row. A transaction that fails leaves memory as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from struct import pack
+from typing import Any
 
 import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.codec import recall
+from holdfast.core.codec import encode, recall
 from holdfast.core.events import (
     FINAL,
     Event,
@@ -46,11 +46,26 @@ from holdfast.errors import (
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
 
+#: Bytes of the largest body or blob. SQLite itself takes not much more.
+MOST_BYTES = 256 * 1024 * 1024
+
+#: Blobs that are looked at in one go, to see whether they are still used.
+COLLECTED = 1000
+
+_FROM_HERE_ON = (
+    "select sha256 from blob where sha256 >= ? order by sha256 limit ?",
+    "select sha256 from blob where sha256 < ? order by sha256 limit ?",
+)
+
+_FORGET = (
+    "delete from blob where sha256 = ?"
+    " and not exists (select 1 from blob_use where blob_use.sha256 = blob.sha256)"
+    " and not exists (select 1 from event where event.long = blob.sha256)"
+)
+
 _INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
 
-#: Events of a live run that are kept at hand for whoever writes it.
-RECENT = 64
-
+_ENDS = frozenset(FINAL)
 
 #: What is not written to a full disk: the space that is left is for what is under way to end.
 _GOES_ON = (
@@ -65,24 +80,30 @@ _GOES_ON = (
 )
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Events on their way, encoded, with the blobs they refer to."""
+class Batch(Struct, frozen=True, gc=False):
+    """Events on their way, with their bodies and the blobs they refer to."""
 
-    events: Sequence[tuple[Event, bytes]]
-    blobs: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def final(self) -> bool:
-        return any(isinstance(event, FINAL) for event, _ in self.events)
+    events: Sequence[Event]
+    bodies: Sequence[bytes]
+    blobs: Mapping[str, bytes]
+    #: One of them is an end.
+    final: bool
 
     @property
     def settles(self) -> bool:
         """It says how something ended, and starts or streams nothing more."""
-        return not any(isinstance(event, _GOES_ON) for event, _ in self.events)
+        return not any(isinstance(event, _GOES_ON) for event in self.events)
 
 
-class _Run(Struct, frozen=True):
+def pack_events(events: Sequence[Event], blobs: Mapping[str, bytes] = {}) -> Batch:
+    """Encoded, so that what cannot be stored is refused before anything happens."""
+    bodies = tuple(map(encode, events))
+    if any(len(body) > MOST_BYTES for body in (*bodies, *blobs.values())):
+        raise InvalidRequest(f"it is larger than {MOST_BYTES} bytes, which cannot be stored")
+    return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)))
+
+
+class _Run(Struct, gc=False):
     """One run that has not ended, as last committed or as this transaction will leave it."""
 
     id: str
@@ -98,7 +119,6 @@ class _Run(Struct, frozen=True):
     ended: bool = False
     #: The seq of the last wish, to tell whether its holder has seen it.
     wished: int = 0
-    recent: tuple[Recorded, ...] = ()
 
 
 class Ledger:
@@ -117,7 +137,7 @@ class Ledger:
         #: The disk is full: nothing new begins, and what is under way may end.
         self.full = False
         #: Written by the transaction under way: for whoever follows, once it is committed.
-        self.written: list[tuple[str, Recorded]] = []
+        self.written: dict[str, Sequence[Recorded]] = {}
         self.changed: dict[str, None] = {}
         self._rows: list[tuple[object, ...]] = []
         self._load()
@@ -126,7 +146,7 @@ class Ledger:
 
     def begin(self) -> None:
         self._before = {}
-        self.written, self.changed = [], {}
+        self.written, self.changed = {}, {}
         self._rows = []
 
     def flush(self) -> None:
@@ -151,15 +171,16 @@ class Ledger:
             if run and run.ended and not run.holder:
                 del self._runs[run_id]
 
-    def _put(self, run: _Run) -> _Run:
-        self._before.setdefault(run.id, self._runs.get(run.id))
-        self._runs[run.id] = run
-        return run
+    def _change(self, run: _Run) -> None:
+        """To be called before a run is changed, so that it can be changed back."""
+        if run.id not in self._before:
+            self._before[run.id] = replace(run)
 
     # --- the journal
 
     def accept(self, run_id: str, batch: Batch) -> Recorded:
-        self._need_room(batch)
+        if self.full:
+            self._need_room(batch)
         if self._known(run_id):
             raise Conflict(f"run {run_id} already exists")
         self._db.execute(
@@ -168,12 +189,12 @@ class Ledger:
             (run_id, self._now(), self._now()),
         )
         key = self._db.last_insert_rowid()
-        run = _Run(id=run_id, key=key, seq=0, sum=b"", epoch=0, place="ready")
-        run = self._write(replace(run, ready_at=self._clock()), batch)
+        run = _Run(run_id, key, seq=0, sum=b"", epoch=0, place="ready", ready_at=self._clock())
+        self._before[run_id], self._runs[run_id] = None, run
         self.changed[run_id] = None
-        return run.recent[-1]
+        return self._write(run, batch)[-1]
 
-    def append(self, lease: Lease, batch: Batch, *, seen: int) -> Sequence[Recorded]:
+    def append(self, lease: Lease, batch: Batch, seen: int) -> Sequence[Recorded]:
         run = self._held(lease)
         if run is None:
             self._live(lease.run_id)
@@ -182,25 +203,20 @@ class Ledger:
             raise RunFinished(lease.run_id)
         if batch.final and run.seq > seen:
             raise WishPending(lease.run_id)
-        self._need_room(batch)
-        past = self._past(run, seen)
+        if self.full:
+            self._need_room(batch)
         if run.place != "held":
-            self._db.execute(
-                "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
-            )
-            run = replace(run, place="held")
-        self._write(run, batch)
-        return self._told(past, batch, seen)
+            self._hold(run)
+        return self._tell(run, batch, seen)
 
-    def wish(self, run_id: str, batch: Batch, *, seen: int) -> Sequence[Recorded]:
+    def wish(self, run_id: str, batch: Batch, seen: int) -> Sequence[Recorded]:
         run = self._live(run_id)
-        past = self._past(run, seen)
-        run = self._write(run, batch)
-        run = self._put(replace(run, wished=run.seq))
+        news = self._tell(run, batch, seen)
+        run.wished = run.seq
         if not run.holder:
             self._ready(run, 0.0)
         self.changed[run_id] = None
-        return self._told(past, batch, seen)
+        return news
 
     # --- leases
 
@@ -224,7 +240,7 @@ class Ledger:
         held = {}
         for lease in leases:
             if run := self._held(lease):
-                self._runs[run.id] = replace(run, until=self._clock() + ttl)
+                run.until = self._clock() + ttl
                 held[run.id] = run.seq
         return held
 
@@ -236,7 +252,8 @@ class Ledger:
             return
         if run.wished > seen and ready_in != 0 and not run.ended:
             raise WishPending(lease.run_id)
-        run = self._put(replace(run, holder="", until=0.0))
+        self._change(run)
+        run.holder, run.until = "", 0.0
         if run.ended:
             return
         if ready_in is not None:
@@ -244,7 +261,7 @@ class Ledger:
             self.changed[run.id] = None
         elif run.place != "resting":
             self._db.execute("update run set place = 'resting' where key = ?", (run.key,))
-            self._put(replace(run, place="resting"))
+            run.place = "resting"
 
     def next_ready(self) -> float | None:
         now = self._clock()
@@ -262,54 +279,78 @@ class Ledger:
         ]
 
     def _need_room(self, batch: Batch) -> None:
-        if self.full and not batch.settles:
+        if not batch.settles:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
+
+    def collect(self, start: str) -> None:
+        """Remove blobs that no run uses. Looks at some, from this name on and then from the first.
+
+        Names are hashes: whoever begins somewhere else each time has soon looked at all of them.
+        """
+        looked = [
+            name
+            for query in _FROM_HERE_ON
+            for (name,) in self._db.execute(query, (start, COLLECTED)).fetchall()
+        ]
+        self._db.executemany(_FORGET, [(name,) for name in looked[:COLLECTED]])
 
     # --- rows
 
-    def _write(self, run: _Run, batch: Batch) -> _Run:
-        at, seq, chain = self._now(), run.seq, run.sum
-        recorded = []
-        for event, body in batch.events:
+    def _tell(self, run: _Run, batch: Batch, seen: int) -> Sequence[Recorded]:
+        """Write it, and return everything past `seen`."""
+        if run.seq == seen:
+            return self._write(run, batch)
+        past = self._past(run, seen)
+        return [one for one in (*past, *self._write(run, batch)) if one.seq > seen]
+
+    def _write(self, run: _Run, batch: Batch) -> Sequence[Recorded]:
+        self._change(run)
+        at, key, seq, chain = self._now(), run.key, run.seq, run.sum
+        written = []
+        for event, body in zip(batch.events, batch.bodies, strict=True):
             seq += 1
             chain = link(chain, seq, at, body)
-            long = None
             if len(body) > LONG_BODY:
                 long = sha256(body).hexdigest()
                 self._keep(run, {long: body})
-            self._rows.append((run.key, seq, at, None if long else body, long, chain))
-            recorded.append(Recorded(seq, at, event, body))
-        self._keep(run, batch.blobs)
+                self._rows.append((key, seq, at, None, long, chain))
+            else:
+                self._rows.append((key, seq, at, body, None, chain))
+            written.append(Recorded(seq, at, event, body))
+        run.seq, run.sum = seq, chain
+        if batch.blobs:
+            self._keep(run, batch.blobs)
         if batch.final:
-            self._db.execute("update run set place = 'ended' where key = ?", (run.key,))
-        self.written += [(run.id, one) for one in recorded]
-        return self._put(
-            replace(
-                run,
-                seq=seq,
-                sum=chain,
-                place="ended" if batch.final else run.place,
-                ended=batch.final,
-                recent=(*run.recent, *recorded)[-RECENT:],
-            )
-        )
+            self._db.execute("update run set place = 'ended' where key = ?", (key,))
+            run.place, run.ended = "ended", True
+        earlier = self.written.get(run.id)
+        self.written[run.id] = [*earlier, *written] if earlier else written
+        return written
 
     def _keep(self, run: _Run, blobs: Mapping[str, bytes]) -> None:
         for name, body in blobs.items():
             self._db.execute("insert or ignore into blob values (?, ?)", (name, body))
             self._db.execute("insert or ignore into blob_use values (?, ?)", (name, run.key))
 
+    def _hold(self, run: _Run) -> None:
+        self._change(run)
+        self._db.execute(
+            "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
+        )
+        run.place = "held"
+
     def _ready(self, run: _Run, seconds: float, *, timed: bool = False) -> None:
         self._db.execute(
             "update run set place = 'ready', ready_at = ?, ready_in = ?, timed = ? where key = ?",
             (self._now() + seconds, seconds, timed, run.key),
         )
-        self._put(replace(run, place="ready", ready_at=self._clock() + seconds, timed=timed))
+        run.place, run.ready_at, run.timed = "ready", self._clock() + seconds, timed
 
     def _grant(self, run: _Run, worker: str, ttl: float) -> Lease:
         due = run.place == "ready" and run.timed and run.ready_at <= self._clock()
-        run = replace(run, epoch=run.epoch + 1, holder=worker, until=self._clock() + ttl)
-        self._put(run)
+        self._change(run)
+        run.epoch += 1
+        run.holder, run.until = worker, self._clock() + ttl
         return Lease(run.id, worker, run.epoch, due=due)
 
     # --- finding
@@ -336,15 +377,10 @@ class Ledger:
 
     def _past(self, run: _Run, seen: int) -> Sequence[Recorded]:
         """What comes after `seen`. Read before anything is written: or it could not be told."""
-        if run.seq - seen <= len(run.recent):
-            return run.recent[len(run.recent) - (run.seq - seen) :] if run.seq > seen else ()
+        if run.seq < seen:
+            return ()
         self.flush()
         return read(self._db, run.key, after=seen)
-
-    def _told(self, past: Sequence[Recorded], batch: Batch, seen: int) -> Sequence[Recorded]:
-        """That, and what has been written now."""
-        new = self.written[len(self.written) - len(batch.events) :]
-        return (*past, *(one for _, one in new if one.seq > seen))
 
     def _load(self) -> None:
         """What had not ended when the file was last written. Whoever held a run then is gone."""
@@ -364,7 +400,8 @@ class Ledger:
                 seq=seq,
                 sum=chain,
                 epoch=epoch,
-                place=place,
+                # Should it have become anything else, it is an orphan's, and somebody looks after it.
+                place=place if place in ("ready", "resting") else "held",
                 ready_at=clock + wait,
                 timed=bool(timed),
             )
@@ -386,12 +423,13 @@ def read(
 
     Raises JournalDamaged at the first that is not what was written, or is missing.
     """
-    rows = connection.execute(
+    rows: list[Any] = connection.execute(
         "select seq, at, coalesce(event.body, blob.body), sum from event"
         " left join blob on blob.sha256 = event.long"
         " where run = ? and seq > ? order by seq limit ?",
         (key, after, limit),
-    )
+        # All at once: a reader that gave up half-way would see the file as of that moment for ever.
+    ).fetchall()
     query = "select sum from event where run = ? and seq = ?"
     chain = connection.execute(query, (key, after)).get if after else b""
     events = []

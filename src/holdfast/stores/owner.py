@@ -1,14 +1,16 @@
 """One process owns a data directory at a time, and anyone can tell which.
 
-Ownership is a lock on the directory's `owner` file, which the system takes away from a process
-that dies, however it dies. What stands in the file says who holds the lock, and means nothing
-while nobody does. Children do not inherit it.
+Ownership is a lock on the directory and on its `owner` file, which the system takes away from a
+process that dies, however it dies. Removing the file lets nobody in. What stands in it says who
+holds the lock, and means nothing while nobody does. Children do not inherit it.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,15 +19,23 @@ from pathlib import Path
 
 import anyio
 
+from holdfast.core.messages import lone
 from holdfast.errors import ConfigError, DataInUse
+from holdfast.stores.database import make_folder
 
 FILE = "owner"
+
+#: As in `holdfast.app`, which knows the stores and is not known to them.
+_JOURNAL = "journal.db"
 
 #: How often to look again, and after how many seconds: whoever asks for the owner holds the lock
 #: for an instant.
 _LOOKS = 10
 _PATIENT_LOOKS = 200
 _PAUSE = 0.01
+
+#: Somebody may have put a link or a pipe there: the first is not followed, nor the second waited for.
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ async def own(folder: Path, *, address: str = "", worker: str = "") -> AsyncIter
     """Own the directory, made if need be. Raises DataInUse, or ConfigError if it is unfit."""
     _prepare(folder)
     try:
-        lock = _Lock(folder / FILE)
+        lock = _Lock(folder)
     except OSError as error:
         raise _unfit(folder, error) from error
     try:
@@ -58,24 +68,33 @@ async def own(folder: Path, *, address: str = "", worker: str = "") -> AsyncIter
 
 def owner(folder: Path) -> Owner | None:
     """Who owns the directory now, or None."""
+    handles: list[int] = []
     try:
-        handle = os.open(folder / FILE, os.O_RDONLY)
+        handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+        handles.append(os.open(folder / FILE, os.O_RDONLY | _AS_IT_IS))
     except OSError:
-        return None
+        pass  # what is not there is nobody's
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        for handle in handles:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        return _read(handle)
+        return _read(handles[-1])
     finally:
-        os.close(handle)
+        for handle in handles:
+            os.close(handle)
 
 
 class _Lock:
-    """The file, open. A fork of this process closes its copy, which leaves the lock with us."""
+    """Both, open. A fork of this process closes its copies, which leaves the lock with us."""
 
-    def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    def __init__(self, folder: Path) -> None:
+        self._handles = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
+        try:
+            self._handles.append(_open(folder / FILE))
+        except BaseException:
+            self.close()
+            raise
         ours = weakref.ref(self)
 
         def forget() -> None:
@@ -87,20 +106,28 @@ class _Lock:
     def take(self) -> Owner | None:
         """Take the lock. Returns who has it if that is somebody else."""
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for handle in self._handles:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _read(self._handle)
+            return _read(self._handles[-1])
         return None
 
     def write(self, text: str) -> None:
-        if self._handle >= 0:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, text.encode(), 0)
+        if self._handles:
+            os.ftruncate(self._handles[-1], 0)
+            os.pwrite(self._handles[-1], text.encode(), 0)
 
     def close(self) -> None:
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            os.close(handle)
+        while self._handles:
+            os.close(self._handles.pop())
+
+
+def _open(path: Path) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_IS, 0o600)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, f"{path.name} in it is no file")
 
 
 async def _take(lock: _Lock, folder: Path) -> None:
@@ -115,15 +142,21 @@ async def _take(lock: _Lock, folder: Path) -> None:
 
 def _read(handle: int) -> Owner:
     """What the file says, as far as it can be read: it may be in the middle of being written."""
-    lines = os.pread(handle, 4096, 0).decode(errors="replace").split("\n")
+    try:
+        lines = os.pread(handle, 4096, 0).decode(errors="replace").split("\n")
+    except OSError:
+        return Owner(0)  # it is gone, or is no file
     pid, address, worker = (*lines, "", "")[:3]
     return Owner(int(pid) if pid.isdecimal() else 0, address, worker)
 
 
 def _prepare(folder: Path) -> None:
     """Make the directory, for its owner alone. An empty one is made so; a used one is refused."""
+    if lone(str(folder)) is not None:
+        raise ConfigError(f"the data directory {folder} cannot be used: its name is not UTF-8")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Or a power cut could take the directory, and all that was acknowledged in it.
+        make_folder(folder)
         if folder.stat().st_mode & 0o077:
             if any(folder.iterdir()):
                 raise ConfigError(
@@ -131,6 +164,11 @@ def _prepare(folder: Path) -> None:
                     f" should read; close it with: chmod 700 {folder}"
                 )
             folder.chmod(0o700)
+        if (folder / _JOURNAL).is_symlink():
+            raise ConfigError(
+                f"the data directory {folder} cannot be used: its {_JOURNAL} is a link, and whoever"
+                " owns the file it leads to would not be seen; use the directory that file is in"
+            )
     except OSError as error:
         raise _unfit(folder, error) from error
 

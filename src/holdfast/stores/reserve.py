@@ -8,6 +8,7 @@ has room again.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 #: Bytes. Enough for the results and ends of some thousand runs.
@@ -25,6 +26,9 @@ class Reserve:
         except OSError:
             return False
         try:
+            there = os.fstat(handle)
+            if there.st_size == self._size and there.st_blocks * 512 >= self._size:
+                return True
             # Written, not just promised: a sparse file takes no space.
             taken = os.pwrite(handle, bytes(self._size), 0)
             os.fsync(handle)
@@ -37,4 +41,6 @@ class Reserve:
         return taken == self._size
 
     def give_up(self) -> None:
-        self._path.unlink(missing_ok=True)
+        # What cannot be given up stays; whoever needs the space is told that there is none.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)

@@ -9,10 +9,11 @@ the journal, and costs no more than that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic, time  # noqa: TID251 - a default; whoever cares gives their own
 from typing import Any
 
@@ -20,16 +21,15 @@ import anyio
 import anyio.to_thread
 import apsw
 
-from holdfast.core.codec import encode
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import lone
-from holdfast.errors import InvalidRequest, NotFound, StoreError
-from holdfast.stores.database import open_reader, open_writer
-from holdfast.stores.ledger import Batch, Ledger, read
+from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.stores.database import grant, open_reader, open_writer
+from holdfast.stores.ledger import Ledger, pack_events, read
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.watchers import Watchers
-from holdfast.stores.writer import Writer
+from holdfast.stores.writer import CHECKPOINT, Writer
 
 #: Events of a run kept in memory for its followers, up to twice as many, and read at a time.
 RING = 256
@@ -47,10 +47,11 @@ class _Feed:
     news: anyio.Event = field(default_factory=anyio.Event)
     followers: int = 0
 
-    def put(self, recorded: Recorded) -> None:
-        self.ring.append(recorded)
+    def put(self, events: Sequence[Recorded]) -> None:
+        self.ring += events
         if len(self.ring) >= 2 * RING:
-            del self.ring[:RING]
+            del self.ring[:-RING]
+        self.ring_bell()
 
     def ring_bell(self) -> None:
         self.news.set()
@@ -66,10 +67,15 @@ class _Feed:
 class SqliteStore:
     """Open it with `open_sqlite`."""
 
-    def __init__(self, path: Path, *, now: Callable[[], float], vfs: str | None) -> None:
+    def __init__(
+        self, path: Path, *, now: Callable[[], float], vfs: str | None, checkpoint: int
+    ) -> None:
         self._path, self._now, self._vfs = path, now, vfs
         reserve = Reserve(path.with_name(f"{path.name}.reserve"))
-        self._writer = Writer(self._open, reserve, self._publish)
+        self._writer = Writer(self._open, reserve, self._publish, self._lose, checkpoint=checkpoint)
+        #: Why nothing more will come of it, once that is so.
+        self._lost: StoreError | None = None
+        self._closed = False
         self._feeds: dict[str, _Feed] = {}
         self._watchers = Watchers()
         self._idle: list[apsw.Connection] = []
@@ -78,10 +84,13 @@ class SqliteStore:
     def _open(self) -> tuple[apsw.Connection, Ledger]:
         try:
             connection = open_writer(self._path, vfs=self._vfs)
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise StoreError(f"{self._path} cannot be opened: {error}") from error
         try:
-            return connection, Ledger(connection, now=self._now, clock=monotonic)
+            ledger = Ledger(connection, now=self._now, clock=monotonic)
+            # From here on every key in a row is one that the ledger has from this very file.
+            grant(connection, {"foreign_keys": 0}, self._path)
+            return connection, ledger
         except apsw.Error as error:
             connection.close()
             raise StoreError(f"{self._path} is damaged: {error}") from error
@@ -91,33 +100,41 @@ class SqliteStore:
         """Why nothing is acknowledged any more, once that is so."""
         return self._writer.broken
 
+    @property
+    def full(self) -> bool:
+        """There is no space now: nothing new begins, and what is under way may end."""
+        return self._writer.full
+
     # --- journal
 
     async def accept(
         self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
     ) -> Recorded:
-        batch = _batch((first,), blobs)
-        recorded: Recorded = await self._ask(lambda ledger: ledger.accept(run_id, batch))
+        given = pack_events((first,), blobs)
+        recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given)
         return recorded
 
     async def append(
         self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}
     ) -> Sequence[Recorded]:
-        batch = _batch(events, blobs)
-        return await self._news(lambda ledger: ledger.append(lease, batch, seen=seen))
+        given = pack_events(events, blobs)
+        news: Sequence[Recorded] = await self._writer.ask(Ledger.append, lease, given, seen)
+        return news
 
     async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
-        batch = _batch((wish,), {})
-        return await self._news(lambda ledger: ledger.wish(run_id, batch, seen=seen))
+        given = pack_events((wish,))
+        news: Sequence[Recorded] = await self._writer.ask(Ledger.wish, run_id, given, seen)
+        return news
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         events: Sequence[Recorded] = await self._read(
-            lambda db: read(db, _key(db, run_id), after=after)
+            lambda db: read(db, _find(db, run_id)[0], after=after)
         )
         return events
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        key: int = await self._read(lambda db: _key(db, run_id))
+        # The place first: whatever it is, what led to it is in the pages that are read after.
+        key, place = await self._read(lambda db: _find(db, run_id))
         feed = self._feeds.setdefault(run_id, _Feed())
         feed.followers += 1
         try:
@@ -131,8 +148,13 @@ class SqliteStore:
                     yield recorded
                     if isinstance(recorded.event, FINAL):
                         return
-                if not events:
-                    await news.wait()
+                if events:
+                    continue
+                if place == "ended":
+                    return  # whoever follows had seen the end before
+                if self._lost:
+                    raise self._lost
+                await news.wait()
         finally:
             feed.followers -= 1
             if not feed.followers:
@@ -144,32 +166,36 @@ class SqliteStore:
     # --- leases
 
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
-        leases: Sequence[Lease] = await self._ask(
+        leases: Sequence[Lease] = await self._writer.ask(
             lambda ledger: ledger.claim(worker, ttl=ttl, limit=limit)
         )
         return leases
 
     async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
-        lease: Lease | None = await self._ask(lambda ledger: ledger.seize(run_id, worker, ttl=ttl))
+        lease: Lease | None = await self._writer.ask(
+            lambda ledger: ledger.seize(run_id, worker, ttl=ttl)
+        )
         return lease
 
     async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
-        held: Mapping[str, int] = await self._ask(lambda ledger: ledger.renew(leases, ttl=ttl))
+        held: Mapping[str, int] = await self._writer.ask(
+            lambda ledger: ledger.renew(leases, ttl=ttl)
+        )
         return held
 
     async def release(
         self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
     ) -> None:
-        await self._ask(
+        await self._writer.ask(
             lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in, timed=timed)
         )
 
     async def next_ready(self) -> float | None:
-        seconds: float | None = await self._ask(Ledger.next_ready)
+        seconds: float | None = await self._writer.ask(Ledger.next_ready)
         return seconds
 
     async def orphans(self) -> Sequence[str]:
-        ids: Sequence[str] = await self._ask(Ledger.orphans)
+        ids: Sequence[str] = await self._writer.ask(Ledger.orphans)
         return ids
 
     # --- blobs
@@ -188,13 +214,6 @@ class SqliteStore:
 
     # --- the two threads
 
-    async def _ask(self, act: Callable[[Ledger], Any]) -> Any:
-        return await self._writer.ask(act)
-
-    async def _news(self, act: Callable[[Ledger], Sequence[Recorded]]) -> Sequence[Recorded]:
-        news: Sequence[Recorded] = await self._writer.ask(act)
-        return news
-
     async def _page(self, key: int, after: int) -> Sequence[Recorded]:
         events: Sequence[Recorded] = await self._read(
             lambda db: read(db, key, after=after, limit=PAGE)
@@ -203,30 +222,38 @@ class SqliteStore:
 
     async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
         def work() -> Any:
-            connection = self._idle.pop() if self._idle else open_reader(self._path)
             try:
-                return look(connection)
+                connection = self._idle.pop() if self._idle else open_reader(self._path)
+                try:
+                    return look(connection)
+                finally:
+                    self._idle.append(connection)
             except apsw.Error as error:
                 raise StoreError(f"the journal cannot be read: {error}") from error
-            finally:
-                self._idle.append(connection)
 
+        if self._closed:
+            raise StoreUnavailable("the journal was closed")
         # Not abandoned on cancel: the connection has to come back.
         return await anyio.to_thread.run_sync(work, limiter=self._reading)
 
-    def _publish(
-        self, written: Sequence[tuple[str, Recorded]], changed: Mapping[str, None]
-    ) -> None:
-        fed: dict[str, _Feed] = {}
-        for run_id, recorded in written:
-            if feed := self._feeds.get(run_id):
-                feed.put(recorded)
-                fed[run_id] = feed
-        for feed in fed.values():
-            feed.ring_bell()
+    def _publish(self, written: Mapping[str, Sequence[Recorded]], changed: Iterable[str]) -> None:
+        for run_id in self._feeds.keys() & written.keys():
+            self._feeds[run_id].put(written[run_id])
         self._watchers.announce(changed)
 
+    def _lose(self, reason: StoreError) -> None:
+        """Nothing more will come: whoever waits for it is told."""
+        self._lost = self._lost or reason
+        for feed in self._feeds.values():
+            feed.ring_bell()
+        self._watchers.close(reason)
+
     async def _close(self) -> None:
+        self._closed = True
+        self._lose(StoreUnavailable("the journal was closed"))
+        for _ in range(READERS):
+            # Whoever is reading may finish.
+            await self._reading.acquire_on_behalf_of(object())
         for connection in self._idle:
             connection.close()
         await self._writer.stop()
@@ -234,27 +261,35 @@ class SqliteStore:
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path, *, now: Callable[[], float] = time, vfs: str | None = None
+    path: Path,
+    *,
+    now: Callable[[], float] = time,
+    vfs: str | None = None,
+    checkpoint: int = CHECKPOINT,
 ) -> AsyncIterator[SqliteStore]:
-    """The store in this file, created if it is not there. One process at a time may write it."""
-    store = SqliteStore(path, now=now, vfs=vfs)
+    """The store in this file, created if it is not there. One process at a time may write it.
+
+    `checkpoint` is how many pages the log may have before it is copied into the database.
+    Raises StoreError if the file cannot be used, and StoreFull if that is for want of space.
+    """
+    store = SqliteStore(path, now=now, vfs=vfs, checkpoint=checkpoint)
     await store._writer.start()  # noqa: SLF001 - opening is this function's business
     try:
+        with suppress(StoreFull):
+            await store._writer.ask(Ledger.collect, token_hex(32))  # noqa: SLF001
         yield store
     finally:
         with anyio.CancelScope(shield=True):
             await store._close()  # noqa: SLF001
 
 
-def _batch(events: Sequence[Event], blobs: Mapping[str, bytes]) -> Batch:
-    """Encoded here, so that what cannot be stored is refused before anything happens."""
-    return Batch([(event, encode(event)) for event in events], blobs)
-
-
-def _key(connection: apsw.Connection, run_id: str) -> int:
+def _find(connection: apsw.Connection, run_id: str) -> tuple[int, str]:
+    """The run's key, and where it is."""
     if lone(run_id) is not None:
         raise InvalidRequest("the id of a run cannot hold half a character")
-    key: int | None = connection.execute("select key from run where id = ?", (run_id,)).get
-    if key is None:
+    found: tuple[int, str] | None = connection.execute(
+        "select key, place from run where id = ?", (run_id,)
+    ).get
+    if found is None:
         raise NotFound("run", run_id)
-    return key
+    return found

@@ -4,29 +4,60 @@ For each run a header, then the blobs it refers to, then one line an event, body
 they are stored. What must not leave the machine is masked; the header says where, because a
 masked body no longer matches its sum. Whoever takes a run in checks every sum that can be
 checked, and takes all of it or nothing.
+
+Lines may come from anybody. What they say has happened is history; what they would have happen
+here is not obeyed, unless somebody says that they can be trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import apsw
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.codec import recall
-from holdfast.core.events import FINAL, Recorded, RunAccepted
-from holdfast.core.run import replay
-from holdfast.errors import Conflict, IllegalEvent, JournalDamaged, StoreError
-from holdfast.stores.archive import Archive, Row
+from holdfast.core.codec import recall, record
+from holdfast.core.events import (
+    FINAL,
+    Event,
+    Recorded,
+    RunAccepted,
+    RunQueued,
+    RunStarted,
+    ToolFinished,
+    Unknown,
+)
+from holdfast.core.run import fold, replay
+from holdfast.core.state import RunState, ToolState
+from holdfast.errors import Conflict, IllegalEvent, InvalidRequest, JournalDamaged, StoreError
+from holdfast.stores.archive import Archive, Row, refs, refs_in
 from holdfast.stores.database import open_writer
 from holdfast.stores.ledger import LONG_BODY, link
+from holdfast.stores.mask import Mask
 
 VERSION = 1
-MASK = "[masked]"
+
+#: Bytes. No line of ours is longer than this, and none that is longer is read to its end.
+LONGEST_LINE = 128 * 1024 * 1024
+
+#: Seconds since 1970, up to the year 9999: what can be shown as a time.
+_LATEST = 253_402_300_799.0
+
+#: Epochs count grants of one run. Beyond this, others would not read the same number.
+_HIGHEST_EPOCH = 2**53
+
+#: Characters of an id, and what a file system takes for more than a name.
+_LONGEST_ID = 128
+_NO_NAME = (" ", "/", "\\", "..")
+
+#: Who closes the calls of a run that is taken in.
+_WORKER = "import"
 
 
 class Header(Struct, frozen=True):
@@ -67,49 +98,54 @@ _Line = TypeVar("_Line", Header, BlobLine, EventLine)
 
 
 def export(archive: Archive, run_id: str, *, secrets: Sequence[str] = ()) -> Iterator[bytes]:
-    """The lines of one run."""
-    spellings = [spelling for secret in secrets for spelling in _spellings(secret)]
+    """The lines of one run. Raises JournalDamaged before the first of them."""
+    archive.verify(run_id)
     rows = list(archive.rows(run_id))
-    blobs = list(archive.blobs(run_id))
-    bodies = [_mask(row.body, spellings) for row in rows]
-    contents = [_mask(body, spellings) for _, body in blobs]
+    blobs = dict(archive.blobs(run_id))
+    bodies = [row.body for row in rows]
+    renamed: dict[str, tuple[str, int]] = {}
+    if secrets:
+        mask = Mask(secrets)
+        try:
+            blobs, renamed = mask.blobs(blobs, _histories(rows))
+            bodies = mask.bodies(bodies, renamed)
+        except (ValueError, RecursionError) as error:
+            raise JournalDamaged(
+                run_id, 1, f"it cannot be searched for secrets: {error}"
+            ) from error
     header = Header(
         holdfast_journal=VERSION,
         run=run_id,
         events=len(rows),
         blobs=len(blobs),
         masked=tuple(r.seq for r, body in zip(rows, bodies, strict=True) if r.body != body),
-        masked_blobs=tuple(b[0] for b, body in zip(blobs, contents, strict=True) if b[1] != body),
+        masked_blobs=tuple(sorted(name for name, _ in renamed.values())),
     )
     yield _line(header)
-    for (name, _), content in zip(blobs, contents, strict=True):
+    for name, content in blobs.items():
         yield _line(BlobLine(name, content))
     for row, body in zip(rows, bodies, strict=True):
         yield _line(EventLine(row.seq, row.at, msgspec.Raw(body), row.sum.hex()))
+
+
+def _histories(rows: Sequence[Row]) -> frozenset[str]:
+    first = recall(rows[0].seq, rows[0].at, rows[0].body).event
+    return frozenset(ref.sha256 for ref in getattr(first, "history", ()))
 
 
 def _line(value: Struct) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-def _spellings(secret: str) -> Iterator[bytes]:
-    """As it is, as it stands in JSON, and as it stands in JSON that stands in JSON."""
-    text = secret
-    seen = set()
-    for _ in range(3):
-        if text not in seen:
-            seen.add(text)
-            yield text.encode(errors="surrogateescape")
-        text = msgspec.json.encode(text.encode(errors="replace").decode()).decode()[1:-1]
-
-
-def _mask(body: bytes, spellings: Iterable[bytes]) -> bytes:
-    for spelling in spellings:
-        body = body.replace(spelling, MASK.encode())
-    return body
-
-
 # --- in -------------------------------------------------------------------------------------
+
+
+def read_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines in a file. Raises StoreError for one that does not end."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise StoreError("a line is longer than any of an exported journal; it was not read on")
+        yield line
 
 
 def parcels(lines: Iterable[bytes]) -> Iterator[Parcel]:
@@ -124,20 +160,48 @@ def parcels(lines: Iterable[bytes]) -> Iterator[Parcel]:
         yield Parcel(header, blobs, events)
 
 
-def take_in(path: Path, parcel: Parcel) -> None:
-    """Add the run to the journals in this file, which the caller owns.
+class Intake:
+    """Open it with `open_intake`."""
 
-    Raises Conflict if it is there already, and JournalDamaged if it is not what was exported.
-    """
-    recorded = _check(parcel)
-    try:
-        connection = open_writer(path)
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path, self._now = path, now
+        self._db: apsw.Connection | None = None
+
+    def take(self, parcel: Parcel, *, trust: bool = False) -> None:
+        """Add the run to the journals in the file, all of it or nothing.
+
+        Raises JournalDamaged if it is not what was exported, Conflict if it is there already, and
+        InvalidRequest if it holds a yes that only `trust` lets stand. Without that its open calls
+        are closed, so that nothing runs which was not reviewed here.
+        """
+        recorded = _check(parcel)
+        if not trust:
+            recorded = _distrust(parcel.header.run, recorded, self._now())
         try:
-            with connection:
-                _insert(connection, parcel, recorded)
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._db = self._db or open_writer(self._path)
+            with self._db:
+                _insert(self._db, parcel, recorded)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._db is None:
+            return
+        try:
+            # Somebody who reads may be in the way; whoever opens the file next sees to it then.
+            with suppress(apsw.BusyError):
+                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
-            connection.close()
+            self._db.close()
+
+
+@contextmanager
+def open_intake(path: Path, *, now: Callable[[], float]) -> Iterator[Intake]:
+    """Take runs into the journals in this file, which the caller owns. Raises StoreError."""
+    intake = Intake(path, now)
+    try:
+        with closing(intake):
+            yield intake
     except apsw.Error as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
 
@@ -156,9 +220,14 @@ def _read(kind: type[_Line], number: int, line: bytes) -> _Line:
         raise StoreError(f"line {number} is not a line of an exported journal: {error}") from error
 
 
+# --- is it what was exported? ---------------------------------------------------------------
+
+
 def _check(parcel: Parcel) -> Sequence[Recorded]:
     """The events, each as it was when it left, or masked by whoever sent it."""
     run_id, masked = parcel.header.run, frozenset(parcel.header.masked)
+    if not _is_id(run_id):
+        raise JournalDamaged(run_id[:_LONGEST_ID] or "without an id", 1, "that is no id of a run")
     recorded: list[Recorded] = []
     before = b""
     for expected, line in enumerate(parcel.events, 1):
@@ -173,21 +242,60 @@ def _check(parcel: Parcel) -> Sequence[Recorded]:
             recorded.append(recall(line.seq, line.at, body))
         except StoreError as error:
             raise JournalDamaged(run_id, line.seq, str(error)) from error
-    for blob in parcel.blobs:
-        known = blob.blob in parcel.header.masked_blobs
-        if not known and sha256(blob.data).hexdigest() != blob.blob:
-            raise JournalDamaged(run_id, 1, f"blob {blob.blob} is not what it was")
     _check_story(run_id, recorded)
+    _check_blobs(parcel, recorded)
     return recorded
+
+
+def _is_id(text: str) -> bool:
+    fits = 1 <= len(text) <= _LONGEST_ID and text.isprintable()
+    return fits and not any(part in text for part in _NO_NAME)
 
 
 def _check_story(run_id: str, recorded: Sequence[Recorded]) -> None:
     if not recorded or not isinstance(recorded[0].event, RunAccepted):
         raise JournalDamaged(run_id, 1, "a run begins by being accepted, and this one does not")
+    for one in recorded:
+        _check_place(run_id, one, last=one is recorded[-1])
     try:
         replay(recorded)
     except IllegalEvent as error:
         raise JournalDamaged(run_id, len(recorded), str(error)) from error
+
+
+def _check_place(run_id: str, one: Recorded, *, last: bool) -> None:
+    if not 0 <= one.at <= _LATEST:
+        raise JournalDamaged(run_id, one.seq, "its time is none that a clock shows")
+    if isinstance(one.event, RunStarted) and not 0 < one.event.epoch < _HIGHEST_EPOCH:
+        raise JournalDamaged(run_id, one.seq, "its epoch is none that a worker has")
+    if isinstance(one.event, FINAL) and not last:
+        raise JournalDamaged(run_id, one.seq + 1, "it comes after the end of the run")
+
+
+def _check_blobs(parcel: Parcel, recorded: Sequence[Recorded]) -> None:
+    """Each is what its name says, and none that the run needs is missing."""
+    run_id, here = parcel.header.run, {blob.blob: blob.data for blob in parcel.blobs}
+    for name, data in here.items():
+        if sha256(data).hexdigest() != name:
+            raise JournalDamaged(run_id, 1, f"blob {name} is not what it was")
+    for one in recorded:
+        try:
+            for ref in _all_refs(one.event, here):
+                if ref not in here:
+                    raise JournalDamaged(run_id, one.seq, f"blob {ref} did not come with it")
+        except JournalDamaged:
+            raise
+        except StoreError as error:
+            raise JournalDamaged(run_id, one.seq, str(error)) from error
+
+
+def _all_refs(event: Event | Unknown, here: dict[str, bytes]) -> Iterator[str]:
+    """Those in the conversation that came with the run as well."""
+    for ref in refs(event):
+        yield ref.sha256
+    if isinstance(event, RunAccepted):
+        for ref in chain.from_iterable(refs_in(here[ref.sha256]) for ref in event.history):
+            yield ref.sha256
 
 
 def _unhex(text: str) -> bytes:
@@ -195,6 +303,61 @@ def _unhex(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         return b""
+
+
+# --- what is not obeyed ---------------------------------------------------------------------
+
+
+def _distrust(run_id: str, recorded: Sequence[Recorded], at: float) -> Sequence[Recorded]:
+    """The same, and what closes its open calls.
+
+    How a call is gated, what a person was shown and what they said stands in the lines, and
+    anybody can write lines. A model that is told that its call did not run asks again, and then
+    the tool that is here reviews it.
+    """
+    state = replay(recorded)
+    if state.status.final or state.stopping:
+        return recorded
+    if state.unknown:
+        raise InvalidRequest(
+            f"run {run_id} has not ended, and {state.unknown} in it was written by a newer version;"
+            " --trust takes it in as it is"
+        )
+    if state.grants:
+        tools = ", ".join(sorted({grant.tool for grant in state.grants}))
+        raise InvalidRequest(
+            f"run {run_id} has not ended, and a yes in it stands for whatever else {tools} is asked"
+            " to do; --trust takes it in as it is"
+        )
+    if not state.open_tools:
+        return recorded
+    return [*recorded, *_placed(state, at, _closing(state))]
+
+
+def _closing(state: RunState) -> Iterator[Event]:
+    """As a worker would write it that takes the run over and lets go of it."""
+    yield RunStarted(worker=_WORKER, epoch=state.epoch + 1)
+    for tool in state.open_tools:
+        yield _closed(tool)
+    yield RunQueued(why="drained", worker=_WORKER, detail="it was taken in from elsewhere")
+
+
+def _closed(tool: ToolState) -> ToolFinished:
+    if tool.starts:
+        told = "the run was carried elsewhere meanwhile; it may have had effects, so find out first"
+        return ToolFinished(call_id=tool.call.id, outcome="unknown", output=told)
+    told = "the run was carried elsewhere before it began; ask again if it is still needed"
+    return ToolFinished(call_id=tool.call.id, outcome="not_started", output=told)
+
+
+def _placed(state: RunState, at: float, events: Iterable[Event]) -> Iterator[Recorded]:
+    for event in events:
+        one = record(state.seq + 1, at, event)
+        state = fold(state, one)
+        yield one
+
+
+# --- rows -----------------------------------------------------------------------------------
 
 
 def _insert(connection: apsw.Connection, parcel: Parcel, recorded: Sequence[Recorded]) -> None:
@@ -210,9 +373,7 @@ def _insert(connection: apsw.Connection, parcel: Parcel, recorded: Sequence[Reco
     )
     key = connection.last_insert_rowid()
     for blob in parcel.blobs:
-        # What is masked is no longer what its name says, and is left out.
-        if blob.blob not in parcel.header.masked_blobs:
-            _keep(connection, key, blob.blob, blob.data)
+        _keep(connection, key, blob.blob, blob.data)
     for row in _chained(recorded):
         long = sha256(row.body).hexdigest() if len(row.body) > LONG_BODY else None
         if long:

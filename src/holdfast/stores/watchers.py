@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from holdfast.errors import StoreError
+
 
 @dataclass
 class _Watcher:
@@ -21,6 +23,7 @@ class _Watcher:
 class Watchers:
     def __init__(self) -> None:
         self._watchers: list[_Watcher] = []
+        self._closed: StoreError | None = None
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -32,12 +35,20 @@ class Watchers:
             watcher.ids |= changed
             watcher.bell.set()
 
+    def close(self, reason: StoreError) -> None:
+        """Nothing more will change: whoever listens is told why, and so is whoever comes."""
+        self._closed = self._closed or reason
+        for watcher in self._watchers:
+            watcher.bell.set()
+
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Ids of runs as they change, from now on."""
+        """Ids of runs as they change, from now on. Raises what it was closed with."""
         watcher = _Watcher()
         self._watchers.append(watcher)
         try:
             while True:
+                if self._closed:
+                    raise self._closed
                 await watcher.bell.wait()
                 watcher.bell = anyio.Event()
                 ids, watcher.ids = watcher.ids, {}

@@ -9,64 +9,74 @@ kept, so nothing more is acknowledged by this process.
 from __future__ import annotations
 
 import asyncio
-import errno
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
 import apsw
+from msgspec import Struct
 
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnavailable
+from holdfast.stores.database import lacks_space
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.reserve import Reserve
 
-#: Requests in one commit at most.
+#: Requests that are handed over at once, and after which no more are taken into a commit.
 MOST = 1024
 
-#: Pages of the log after which it is copied into the database: about 4 MB.
-CHECKPOINT = 1000
+#: Pages of the log after which it is copied into the database: about 16 MB.
+CHECKPOINT = 4000
 
 #: Seconds between two looks at whether a full disk has room again.
 LOOK = 1.0
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-#: Whatever a sync failed for, what the disk has kept is not known.
-_SYNCS = frozenset({apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC})
-
-
-@dataclass
-class _Request:
-    act: Callable[[Ledger], Any]
+class _Request(Struct):
+    act: Callable[..., Any]
+    arguments: tuple[Any, ...]
     reply: asyncio.Future[Any]
     result: Any = None
     error: BaseException | None = None
 
 
 class Writer:
-    """`publish` is called on the event loop after each commit with what it wrote and changed."""
+    """`publish` is called on the event loop after each commit with what it wrote and changed.
+
+    `lose` is called there when nothing more is acknowledged, with the reason.
+    """
 
     def __init__(
         self,
         open: Callable[[], tuple[apsw.Connection, Ledger]],
         reserve: Reserve,
-        publish: Callable[[Sequence[tuple[str, Recorded]], Mapping[str, None]], None],
+        publish: Callable[[Mapping[str, Sequence[Recorded]], Iterable[str]], None],
+        lose: Callable[[StoreError], None],
+        *,
+        checkpoint: int = CHECKPOINT,
     ) -> None:
-        self._open, self._reserve, self._publish = open, reserve, publish
+        self._open, self._reserve, self._publish, self._lose = open, reserve, publish, lose
+        self._most_pages = checkpoint
         self._loop = asyncio.get_running_loop()
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        #: What was asked for since the loop's last turn, and what was handed over since.
+        self._asked: list[_Request] = []
+        self._requests: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         # Not a pool's: this thread alone may touch the connection, for as long as it lives.
         self._thread = threading.Thread(target=self._work, name="holdfast-writer")  # noqa: TID251
         self._pages = 0
         self._looked = 0.0
+        self._stopped = False
         #: Why nothing is acknowledged any more, once that is so.
         self.broken: StoreError | None = None
+
+    @property
+    def full(self) -> bool:
+        """There is no space now: nothing new begins, and what is under way may end."""
+        return self._ledger.full
 
     async def start(self) -> None:
         """Raises StoreError if the file cannot be used."""
@@ -74,19 +84,31 @@ class Writer:
         try:
             await self._opened
         except BaseException:
+            # Whoever opens it may have left before it was open.
+            self._requests.put(None)
             self._thread.join()
             raise
 
-    async def ask(self, act: Callable[[Ledger], Any]) -> Any:
-        """Have this done in the next transaction, and return what it returned once that is kept."""
-        if self.broken:
-            raise self.broken
-        request = _Request(act, self._loop.create_future())
-        self._requests.put(request)
-        return await request.reply
+    def ask(self, act: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Have this done to the ledger in the next transaction. What it returned is told after that."""
+        if self.broken or self._stopped:
+            raise self.broken or StoreUnavailable("the journal was closed")
+        if not self._asked:
+            # At the end of the loop's turn, so that all who ask in it wake the thread once.
+            self._loop.call_soon(self._hand_over)
+        request = _Request(act, arguments, self._loop.create_future())
+        self._asked.append(request)
+        return request.reply
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        for start in range(0, len(asked), MOST):
+            self._requests.put(asked[start : start + MOST])
 
     async def stop(self) -> None:
         """Finish what was asked for, and close the file."""
+        self._stopped = True
+        self._hand_over()
         self._requests.put(None)
         await self._closed
         self._thread.join()
@@ -118,19 +140,19 @@ class Writer:
             self._transact(requests)
             self._call(self._deliver, requests, self._ledger.written, self._ledger.changed)
             self._ledger.begin()
-        if self._pages >= CHECKPOINT and not self.broken:
+        if self._pages >= self._most_pages and not self.broken:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
         return not last
 
     def _gather(self) -> tuple[list[_Request], bool]:
         requests: list[_Request] = []
-        request = self._requests.get()
-        while request is not None:
-            requests.append(request)
-            if len(requests) == MOST:
+        asked = self._requests.get()
+        while asked is not None:
+            requests += asked
+            if len(requests) >= MOST:
                 return requests, False
             try:
-                request = self._requests.get_nowait()
+                asked = self._requests.get_nowait()
             except queue.Empty:
                 return requests, False
         return requests, True
@@ -152,29 +174,35 @@ class Writer:
 
     def _try(self, requests: Sequence[_Request]) -> StoreError | None:
         """One transaction for all of them; an error if it could not be kept."""
-        self._ledger.begin()
+        ledger = self._ledger
+        ledger.begin()
         try:
             self._db.execute("begin immediate")
             for request in requests:
-                request.result = request.error = None
+                request.error = None
                 try:
-                    request.result = request.act(self._ledger)
+                    request.result = request.act(ledger, *request.arguments)
                 except HoldfastError as error:
                     request.error = error
-            self._ledger.flush()
+            ledger.flush()
             self._db.execute("commit")
         except apsw.Error as error:
-            self._ledger.undo()
             translated = self._translate(error)
-            if self._db.in_transaction:
-                self._db.execute("rollback")
-            return translated
+            return self._roll_back() or translated
         except Exception as error:  # noqa: BLE001 - a bug of ours; nobody may be left waiting
-            self._ledger.undo()
+            self._roll_back()
+            return self._break(error)
+        ledger.settle()
+        return None
+
+    def _roll_back(self) -> StoreError | None:
+        """Have it that nothing of the transaction was; an error if not even that can be done."""
+        self._ledger.undo()
+        try:
             if self._db.in_transaction:
                 self._db.execute("rollback")
+        except apsw.Error as error:
             return self._break(error)
-        self._ledger.settle()
         return None
 
     def _look_for_room(self) -> None:
@@ -199,17 +227,18 @@ class Writer:
 
     def _translate(self, error: apsw.Error) -> StoreError:
         """What went wrong, for whoever asked. A sync that failed is the end of this writer."""
-        full = isinstance(error, apsw.FullError) or (
-            isinstance(error, apsw.IOError) and self._db.system_errno in _FULL
-        )
-        if full and getattr(error, "extendedresult", 0) not in _SYNCS:
+        if lacks_space(self._db, error):
             return StoreFull("there is no space left for the journal")
+        if isinstance(error, apsw.BusyError):
+            return StoreUnavailable("the journal is locked by another program; nothing was written")
         return self._break(error)
 
     def _break(self, error: Exception) -> StoreError:
-        self.broken = StoreUnavailable(
-            f"the journal cannot be written: {error}; nothing more is acknowledged"
-        )
+        if self.broken is None:
+            self.broken = StoreUnavailable(
+                f"the journal cannot be written: {error}; nothing more is acknowledged"
+            )
+            self._call(self._lose, self.broken)
         return self.broken
 
     def _close(self) -> None:
@@ -230,12 +259,18 @@ class Writer:
     def _deliver(
         self,
         requests: Sequence[_Request],
-        written: Sequence[tuple[str, Recorded]],
-        changed: Mapping[str, None],
+        written: Mapping[str, Sequence[Recorded]],
+        changed: Iterable[str],
     ) -> None:
         self._publish(written, changed)
         for request in requests:
-            _settle(request.reply, request.result, request.error)
+            reply = request.reply
+            if reply.done():
+                continue  # whoever asked has left; what was done is done
+            if request.error is None:
+                reply.set_result(request.result)
+            else:
+                reply.set_exception(request.error)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -11,6 +11,7 @@ something about the rest. They take as little real time as they can, on any even
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
@@ -40,6 +41,7 @@ from holdfast.errors import (
     ModelError,
     NotFound,
     RunFinished,
+    StoreUnavailable,
     ToolError,
     WishPending,
 )
@@ -231,9 +233,7 @@ class StoreContract:
         await held(store)
         assert await store.seize("run_1", "b", ttl=60.0) is None
 
-    async def test_an_expired_lease_makes_an_orphan_and_a_renewed_one_does_not(
-        self, store: Store
-    ) -> None:
+    async def test_an_expired_lease_makes_an_orphan_a_renewed_one_not(self, store: Store) -> None:
         one = await held(store, "run_1", ttl=TTL)
         two = await held(store, "run_2", ttl=TTL)
         assert await store.renew([two], ttl=60.0) == {"run_2": 1}
@@ -324,13 +324,14 @@ class StoreContract:
         journal = list(await store.read("run_1"))
         assert followed == [journal, journal, journal[3:]]
 
-    async def test_a_follower_of_an_ended_run_gets_everything_and_the_end(
+    async def test_a_follower_of_an_ended_run_gets_the_rest_and_is_let_go(
         self, store: Store
     ) -> None:
         lease = await held(store)
         await store.append(lease, STARTED, RunCompleted(), seen=1)
-        async with aclosing(store.follow("run_1", after=1)) as events:
-            assert [recorded.seq async for recorded in events] == [2, 3]
+        for after, rest in ((1, [2, 3]), (3, [])):
+            async with aclosing(store.follow("run_1", after=after)) as events:
+                assert [recorded.seq async for recorded in events] == rest
 
     async def test_nothing_is_shown_before_it_is_on_record(self, store: Store) -> None:
         lease = await held(store)
@@ -386,6 +387,24 @@ class StoreContract:
         name = sha256(b"c").hexdigest()
         await store.accept("run_1", ACCEPTED, blobs={name: b"c"})
         assert await store.blob(name) == b"c"
+
+
+class LossContract:
+    """What is promised when a store is lost in use. Give it fixtures `store` and `lose`."""
+
+    async def test_whoever_waits_is_told_that_no_more_will_come(
+        self, store: Store, lose: Callable[[], Awaitable[None]]
+    ) -> None:
+        async def wait(news: AsyncGenerator[object, None]) -> None:
+            with pytest.raises(StoreUnavailable):
+                _ = [one async for one in news]
+
+        await store.accept("run_1", ACCEPTED)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, store.follow("run_1"))
+            tasks.start_soon(wait, store.changes())
+            await anyio.sleep(0.05)
+            await lose()
 
 
 class ModelContract:

@@ -26,6 +26,7 @@ create table event (
 );
 
 create unique index event_place on event (run, seq);
+create index event_long on event (long) where long is not null;
 
 create table blob (
     sha256 text primary key,
