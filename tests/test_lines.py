@@ -71,7 +71,7 @@ async def test_a_second_connection_may_go_to_the_fallback():
         model("a", "http://127.0.0.1:1/v1", hedge=0.5, hedge_to="b"),
         model("b", "http://127.0.0.1:2/v1", hedge=0.5),
     )
-    assert lines["a"].second is lines["b"].model
+    assert lines["a"].second is lines["b"]
     assert lines["b"].second is None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from holdfast.calls.line import Endpoint, Line
 from holdfast.config import ModelSettings
@@ -57,17 +58,22 @@ def choices(settings: Mapping[str, ModelSettings], name: str) -> tuple[ModelChoi
 
 
 def _lines(settings: Mapping[str, ModelSettings], models: Mapping[str, Model]) -> dict[str, Line]:
-    endpoints = {one.base_url: _endpoint(settings, one.base_url) for one in settings.values()}
-    return {
+    # Another key is another customer there: what befalls the one need not befall the other.
+    endpoints = {
+        (one.base_url, one.key): _endpoint(settings, one.base_url) for one in settings.values()
+    }
+    lines = {
         name: Line(
             model=models[name],
             wire=one.wire,
-            endpoint=endpoints[one.base_url],
+            endpoint=endpoints[one.base_url, one.key],
             hedge=one.hedge,
-            second=models[one.hedge_to] if one.hedge_to else None,
+            options=one.options,
         )
         for name, one in settings.items()
     }
+    hedged = {name: lines[one.hedge_to] for name, one in settings.items() if one.hedge_to}
+    return lines | {name: replace(lines[name], second=other) for name, other in hedged.items()}
 
 
 def _endpoint(settings: Mapping[str, ModelSettings], base_url: str) -> Endpoint:

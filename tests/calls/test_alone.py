@@ -82,3 +82,16 @@ async def test_a_cancel_leaves_nothing_for_the_next_call():
 
 async def test_an_emoji_cut_in_two_arrives_whole():
     assert (await call(ScriptedModel(["\ud83d", "\ude00"]), "hi")).text == "\U0001f600"
+
+
+@pytest.mark.parametrize("script", [["a\ud83d"], ["\ud83d", "b"]], ids=["at the end", "inside"])
+async def test_half_a_character_is_no_reply(script):
+    rules = RetryRules(models=("model",), attempts=1)
+    with pytest.raises(BadReply, match="half a character"):
+        await call(ScriptedModel(script), "hi", rules=rules)
+
+
+async def test_the_limit_for_reaching_the_endpoint_is_handed_on():
+    model = ScriptedModel(["a"])
+    await call(model, "hi", patience=Patience(connect=3.0))
+    assert model.requests[0].connect == 3.0

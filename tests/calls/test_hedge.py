@@ -3,8 +3,10 @@
 import anyio
 import pytest
 
-from holdfast.calls.line import Line, attempt
-from holdfast.core.messages import Request, Said, Text, UserMessage
+from holdfast.calls.line import Endpoint, Line, attempt
+from holdfast.core.breaker import FAILURES
+from holdfast.core.messages import Done, Request, Said, Text, Unstreamed, UserMessage
+from holdfast.core.usage import Usage
 from holdfast.core.watchdog import Patience
 from holdfast.errors import ModelUnavailable, StoreError, StreamStalled
 from holdfast.testing.scripted import Ack, CutOff, ScriptedModel, Silence
@@ -12,14 +14,14 @@ from holdfast.testing.scripted import Ack, CutOff, ScriptedModel, Silence
 REQUEST = Request("main", "", (UserMessage(parts=(Text("x" * 400),)),))
 
 
-async def hedging(*scripts, hedge=2.0, second=None, patience=Patience(), hear=None):  # noqa: B008
+async def hedging(*scripts, hedge=2.0, second=None, endpoint=None, patience=Patience(), hear=None):  # noqa: B008
     model = ScriptedModel(*scripts)
     heard = []
 
     async def remember(chunk):
         heard.append(chunk)
 
-    line = Line(model, hedge=hedge, second=second)
+    line = Line(model, hedge=hedge, second=second, endpoint=endpoint or Endpoint())
     done = await attempt(line, REQUEST, patience, hear or remember)
     return model, heard, done
 
@@ -43,7 +45,15 @@ async def test_the_first_may_still_win():
 
 async def test_what_the_loser_read_is_booked_as_estimated():
     _, _, done = await hedging([Silence()], ["a"])
-    assert (done.usage.estimated, done.usage.input, done.usage.cost) == (100, 110, None)
+    assert (done.usage.estimated, done.usage.input) == (100, 110)
+
+
+async def test_a_known_price_stays_known_and_covers_the_loser():
+    used = Usage(input=100, output=0, cost=1.0)
+    _, _, done = await hedging([Silence()], ["a", Done(usage=used)])
+    assert done.usage.cost == pytest.approx(2.0)
+    _, _, done = await hedging([Silence()], ["a", Done(usage=Usage(cost=None))])
+    assert done.usage.cost is None
 
 
 async def test_a_backend_that_is_there_and_thinks_is_not_hedged():
@@ -90,8 +100,42 @@ async def test_two_silent_lines_are_one_stall():
 
 async def test_the_second_may_be_another_model():
     other = ScriptedModel(["from elsewhere"])
-    model, heard, _ = await hedging([Silence()], second=other)
+    elsewhere = Line(other, options={"effort": "low"})
+    model, heard, _ = await hedging([Silence()], second=elsewhere)
     assert (model.calls, other.calls, heard) == (1, 1, [Said("from elsewhere")])
+    assert other.requests[0].options == {"effort": "low"}
+
+
+async def test_who_never_answered_is_not_praised_for_the_others_answer():
+    endpoint, gone = Endpoint(), [ModelUnavailable("gone")]
+    for _ in range(FAILURES - 1):
+        with pytest.raises(ModelUnavailable):
+            await hedging(gone, endpoint=endpoint)
+    await hedging([Silence()], second=Line(ScriptedModel(["a"])), endpoint=endpoint)
+    assert endpoint.breaker.failures == FAILURES - 1
+
+
+async def test_there_is_no_second_call_where_there_is_no_place_for_one():
+    endpoint = Endpoint(concurrency=1)
+    async with endpoint.place(ignore):
+        model, heard, _ = await hedging([Silence(10), "a"], ["never"], endpoint=endpoint)
+    assert model.calls == 1
+    model, heard, _ = await hedging([Silence(10), "a"], ["b"], endpoint=endpoint)
+    assert model.calls == 2
+    assert endpoint.take_place() and not endpoint.take_place()
+
+
+async def test_a_second_that_does_not_stream_is_no_reason_to_wait_longer_for_the_first():
+    class OnePiece(ScriptedModel):
+        async def stream(self, request):
+            yield Unstreamed()
+            async for chunk in super().stream(request):
+                yield chunk
+
+    second = Line(OnePiece([Silence()]))
+    with pytest.raises(StreamStalled, match="TTFB"):
+        await hedging([Silence()], second=second, patience=Patience(first=45))
+    assert anyio.current_time() == 45
 
 
 async def test_being_stopped_hangs_up_on_both():

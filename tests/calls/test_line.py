@@ -68,6 +68,27 @@ async def test_after_a_rest_one_call_tries_and_its_success_is_everyones():
     await attempt(line, REQUEST, Patience(), ignore)
 
 
+async def test_a_try_that_is_heard_lets_everyone_in_before_it_is_over():
+    gone = [ModelUnavailable("gone")]
+    line = Line(ScriptedModel(*[gone] * FAILURES, ["back", Silence(100)], ["well"]))
+    for _ in range(FAILURES):
+        await fail(line)
+    await anyio.sleep(REST)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(attempt, line, REQUEST, Patience(), ignore)
+        await anyio.sleep(1)
+        await attempt(line, REQUEST, Patience(), ignore)
+        assert anyio.current_time() == REST + 1
+
+
+async def test_a_model_that_is_not_there_says_nothing_against_its_neighbours():
+    missing = [ModelRefused("no such model", status=404)]
+    line = Line(ScriptedModel(*[missing] * 10, ["a"]))
+    for _ in range(10):
+        await fail(line, ModelRefused)
+    await attempt(line, REQUEST, Patience(), ignore)
+
+
 async def test_a_try_that_was_stopped_leaves_the_try_to_another():
     gone = [ModelUnavailable("gone")]
     line = Line(ScriptedModel(*[gone] * FAILURES, [Silence()], ["back"]))

@@ -5,11 +5,13 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
 
 import aiohttp
 import anyio
+import psutil
 import pytest
 import trustme
 
@@ -186,3 +188,35 @@ async def test_cookies_are_not_kept():
 def test_the_library_is_loaded_by_nobody_who_does_not_need_it():
     code = "import sys, holdfast.app; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("phase", ["headers", "body"])
+async def test_over_tls_too_a_cancel_hangs_up_at_once(phase):
+    authority, trust = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trust)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    over = threading.Event()
+
+    def serve(door):
+        with context.wrap_socket(door.accept()[0], server_side=True) as line:
+            line.recv(65536)
+            if phase == "body":
+                line.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hi\n\n")
+            # It takes everything and says nothing, not even good-bye.
+            over.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+        async with open_transport(tls=trust) as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve, door)
+            with anyio.move_on_after(0.3):
+                await ask(transport, f"https://127.0.0.1:{port}")
+            await anyio.sleep(0.1)
+            left = [
+                line
+                for line in psutil.Process().net_connections()
+                if line.raddr and line.raddr.port == port
+            ]
+            over.set()
+    assert left == []

@@ -1,10 +1,14 @@
 """A model at the other end of a wire, on real sockets."""
 
-from contextlib import aclosing
+import asyncio
+import zlib
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
+import msgspec
 import pytest
 
+from holdfast.calls.line import Line, attempt
 from holdfast.core.messages import (
     Calling,
     Done,
@@ -15,10 +19,18 @@ from holdfast.core.messages import (
     Unstreamed,
     UserMessage,
 )
-from holdfast.errors import BadReply, ConfigError, ModelRefused, ModelUnavailable
+from holdfast.core.watchdog import Patience
+from holdfast.errors import (
+    BadReply,
+    ConfigError,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    StreamStalled,
+)
 from holdfast.models.catalog import Price
 from holdfast.models.http import open_transport
-from holdfast.models.remote import open_model, open_remote
+from holdfast.models.remote import MOST_WORDS, open_model, open_remote
 from holdfast.testing.contracts import ModelContract
 from holdfast.testing.endpoint import (
     Answer,
@@ -108,7 +120,8 @@ async def test_an_answer_that_is_no_stream_though_one_was_asked_for_is_read_all_
     json = {"Content-Type": "application/json"}
     async with open_endpoint([Answer(200, bodies[wire], json)]) as endpoint:
         heard = await chunks(wire, endpoint)
-    assert heard[0] == Unstreamed() and text(heard) == "Hello"
+    # What a header says is no progress: the limits stay as they are.
+    assert Unstreamed() not in heard and text(heard) == "Hello"
 
 
 @every_wire
@@ -247,3 +260,144 @@ async def test_a_wire_that_nobody_speaks_is_refused():
     with pytest.raises(ConfigError, match="'smoke' is no wire; there are: openai-chat,"):
         async with open_model("smoke", base_url="http://127.0.0.1", model="m"):
             pass
+
+
+@every_wire
+async def test_an_error_in_the_middle_of_a_stream_is_never_a_reason_to_ask_again(wire):
+    error = {"type": "invalid_request_error", "message": "streaming is not supported upstream"}
+    failed = {"type": "response.failed", "response": {"error": {**error, "code": error["type"]}}}
+    event = failed if wire == "openai-responses" else {"type": "error", "error": error}
+    raw = Raw(b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n")
+    async with open_endpoint(["Pay 5 ", raw], ["Pay 5 euro."]) as endpoint:
+        with pytest.raises(ModelRefused):
+            await chunks(wire, endpoint)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "upstream rejected the request: bad image",
+        "stream_options: extra inputs are not permitted",
+        "the stream of your request was malformed",
+    ],
+)
+async def test_a_refusal_that_merely_mentions_a_stream_is_a_refusal(words):
+    refusal = Answer(400, msgspec.json.encode({"error": {"message": words}}))
+    async with open_endpoint([refusal], ["Hello"]) as endpoint:
+        async with open_model("openai-chat", base_url=endpoint.url, model="m") as model:
+            async with aclosing(model.stream(REQUEST)) as stream:
+                with pytest.raises(ModelRefused):
+                    await anext(stream)
+            async with aclosing(model.stream(REQUEST)) as stream:
+                assert Unstreamed() not in [chunk async for chunk in stream]
+
+
+async def test_streaming_is_given_up_only_once_it_is_seen_to_work_without():
+    refusal = Answer(400, '{"error": {"message": "streaming is not supported"}}')
+    async with open_endpoint([refusal], [Answer(500)], ["Hello"]) as endpoint:
+        async with open_model("openai-chat", base_url=endpoint.url, model="m") as model:
+            async with aclosing(model.stream(REQUEST)) as stream:
+                with pytest.raises(ModelUnavailable):
+                    [chunk async for chunk in stream]
+            async with aclosing(model.stream(REQUEST)) as stream:
+                assert text([chunk async for chunk in stream]) == "Hello"
+    assert endpoint.requests[-1].body["stream"]
+
+
+@asynccontextmanager
+async def saying(*parts, hold=True):
+    """A server that says these bytes to anybody, and holds the line."""
+
+    async def serve(reader, writer):
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.writelines(parts)
+            await writer.drain()
+            while hold and await reader.read(65536):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def asked(url, patience):
+    async with open_model("openai-chat", base_url=url, model="m") as model:
+        return await attempt(Line(model), REQUEST, patience, ignore)
+
+
+async def ignore(_):
+    pass
+
+
+JSON = b"Content-Type: application/json\r\n"
+
+
+async def test_a_header_that_says_json_is_no_progress():
+    head = b"HTTP/1.1 200 OK\r\n" + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+    async with saying(head) as url:
+        with pytest.raises(StreamStalled, match="TTFB"):
+            await asked(url, Patience(first=0.2, whole=5))
+
+
+@pytest.mark.parametrize("status", [401, 429])
+@pytest.mark.parametrize("hold", [True, False], ids=["never ends", "is cut"])
+async def test_a_refusal_is_one_though_its_explanation_never_ends_or_is_cut(status, hold):
+    head = b"HTTP/1.1 %d X\r\nContent-Length: 500\r\n" % status + JSON + b"\r\n{"
+    async with saying(head, hold=hold) as url:
+        with pytest.raises(ModelError) as failed:
+            await asked(url, Patience(first=5))
+    assert failed.value.status == status
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"data: {oops\n\n",
+        b'event: error\ndata: {"error":{"type":"api_error","message":"late"}}\n\n',
+        b'data: {"usage": 7, "choices": []}\n\n',
+    ],
+    ids=["junk", "error", "usage"],
+)
+async def test_nonsense_after_a_complete_reply_costs_nothing(wire, junk):
+    async with open_endpoint(["Hello", Finish(), Raw(junk)]) as endpoint:
+        heard = await chunks(wire, endpoint)
+    assert text(heard) == "Hello" and heard[-1].stop == "stop"
+
+
+@every_wire
+async def test_a_key_at_the_edge_of_what_is_passed_on_is_not_shown(wire):
+    words = "x" * (MOST_WORDS - len(SECRET) + 1 - len("the endpoint answered 401: ")) + SECRET
+    refusal = Answer(401, msgspec.json.encode({"error": {"message": words}}))
+    async with open_endpoint([refusal]) as endpoint:
+        with pytest.raises(ModelRefused) as failed:
+            await chunks(wire, endpoint)
+    assert SECRET[:-1] not in str(failed.value)
+
+
+@pytest.mark.parametrize("event", [b":\n\n", b"data: {}\n\n"], ids=["comments", "empty"])
+async def test_an_answer_that_unpacks_to_very_much_leaves_time_for_others(event):
+    pack, block = zlib.compressobj(9, zlib.DEFLATED, 31), event * (1_000_000 // len(event))
+    packed = b"".join(pack.compress(block) for _ in range(20)) + pack.flush(zlib.Z_SYNC_FLUSH)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n"
+    worst = 0.0
+
+    async def beat():
+        nonlocal worst
+        while True:
+            began = anyio.current_time()
+            await anyio.sleep(0.01)
+            worst = max(worst, anyio.current_time() - began)
+
+    async with saying(head + packed) as url, anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        with anyio.move_on_after(0.5):
+            await asked(url, Patience(first=20))
+        tasks.cancel_scope.cancel()
+    assert worst < 0.5

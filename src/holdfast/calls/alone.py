@@ -21,11 +21,12 @@ from holdfast.core.messages import (
     Text,
     Thought,
     UserMessage,
+    lone,
     mend,
 )
 from holdfast.core.retry import CUT_SHORT, Failure, GiveUp, RetryRules, Wait, next_attempt
 from holdfast.core.watchdog import Patience
-from holdfast.errors import ModelError
+from holdfast.errors import BadReply, ModelError
 from holdfast.ports import Model
 
 PATIENCE = Patience()
@@ -76,12 +77,17 @@ async def call(
         await anyio.sleep(coming.seconds if isinstance(coming, Wait) else 0.0)
         ear = _Ear(hear)
         cut_short = bool(history) and history[-1].reason == CUT_SHORT
-        asked = replace(request, model=coming.model, stretch=2 if cut_short else request.stretch)
+        asked = replace(
+            request,
+            model=coming.model,
+            connect=patience.connect,
+            stretch=2 if cut_short else request.stretch,
+        )
         line = lines[coming.model]
         try:
             async with line.endpoint.place(_wait):
                 done = await attempt(line, asked, patience, ear.hear)
-            return Reply(ear.text, done, tuple(history))
+            return Reply(ear.text(), done, tuple(history))
         except ModelError as error:
             history.append(_failure(coming.model, error, spoke=ear.spoke))
             if isinstance(next_attempt(history, rules, spread=spread), GiveUp):
@@ -95,9 +101,12 @@ class _Ear:
         self._texts: list[str] = []
         self.spoke = False
 
-    @property
     def text(self) -> str:
-        return mend("".join(self._texts))[0]
+        """All of it. Raises BadReply if it is not made of whole characters."""
+        text, held = mend("".join(self._texts))
+        if held or lone(text) is not None:
+            raise BadReply("the model sent half a character")
+        return text
 
     async def hear(self, chunk: Chunk) -> None:
         self.spoke = self.spoke or isinstance(chunk, Said | Thought)

@@ -5,7 +5,7 @@ A run and a call made alone call through the same `attempt`, so both are supervi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -13,10 +13,10 @@ from math import ceil
 import anyio
 from msgspec.structs import replace
 
-from holdfast.calls.hedge import hedged
+from holdfast.calls.hedge import Entrant, Race, hedged
 from holdfast.calls.listen import listen
-from holdfast.core.breaker import Breaker
-from holdfast.core.messages import Chunk, Done, Request, characters
+from holdfast.core.breaker import Breaker, Pass
+from holdfast.core.messages import Chunk, Done, Heard, Request, Unstreamed, characters
 from holdfast.core.retry import BREAKER_OPEN, Failure
 from holdfast.core.usage import CHARACTERS_A_TOKEN, Usage
 from holdfast.core.watchdog import Patience
@@ -37,30 +37,43 @@ class Endpoint:
     @asynccontextmanager
     async def place(self, busy: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         """A place to call from. `busy` is called first if there is none free."""
-        if self._places is None:
-            yield
-            return
-        try:
-            self._places.acquire_nowait()
-        except anyio.WouldBlock:
+        if not self.take_place():
+            assert self._places is not None
             await busy()
             await self._places.acquire()
         try:
             yield
         finally:
+            self.give_back()
+
+    def take_place(self) -> bool:
+        """A place now, or none."""
+        try:
+            if self._places:
+                self._places.acquire_nowait()
+        except anyio.WouldBlock:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        if self._places:
             self._places.release()
 
 
 @dataclass(frozen=True)
 class Line:
-    """`hedge`: after so many silent seconds a second connection is opened, to `second` or again to
-    the same model; 0 for never. `wire` is what it speaks."""
+    """How to reach one model. `wire` is what it speaks.
+
+    `hedge`: after so many silent seconds a second connection is opened, to `second` or again to the
+    same model; 0 for never. `options` are its own, for when it is the second.
+    """
 
     model: Model
     wire: str = ""
     endpoint: Endpoint = field(default_factory=Endpoint)
     hedge: float = 0.0
-    second: Model | None = None
+    second: Line | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 async def attempt(
@@ -71,27 +84,53 @@ async def attempt(
 ) -> Done:
     """One call on this line, every chunk passed to `hear`. Raises ModelError."""
     breaker = line.endpoint.breaker
-    if wait := breaker.admit(now=anyio.current_time()):
+    leave = breaker.admit(now=anyio.current_time())
+    if leave.wait:
         raise ModelUnavailable(
             f"{request.model} failed {breaker.failures} times in a row and is left alone"
-            f" for {wait:.0f} s more",
+            f" for {leave.wait:.0f} s more",
             reason=BREAKER_OPEN,
-            retry_after=wait,
+            retry_after=leave.wait,
         )
+    if breaker.open:
+        hear = _telling(breaker, leave, hear)
     try:
-        done = await _call(line, request, patience, hear)
+        done, answered = await _call(line, request, patience, hear)
     except ModelError as error:
-        if Failure(request.model, error.reason, status=error.status).worth_moving:
-            breaker.fail(now=anyio.current_time())
+        if _speaks_against(request.model, error):
+            breaker.fail(leave, now=anyio.current_time())
         else:
             # It answered, and what it did not like is of our making.
             breaker.succeed()
         raise
     except BaseException:
-        breaker.leave()
+        breaker.leave(leave)
         raise
-    breaker.succeed()
+    if answered is line.endpoint:
+        breaker.succeed()
+    else:
+        breaker.leave(leave)
+        answered.breaker.succeed()
     return done
+
+
+def _telling(
+    breaker: Breaker, leave: Pass, hear: Callable[[Chunk], Awaitable[None]]
+) -> Callable[[Chunk], Awaitable[None]]:
+    """The first word of a call that tries for everyone is good news for everyone."""
+
+    async def tell(chunk: Chunk) -> None:
+        if not isinstance(chunk, Heard | Unstreamed):
+            breaker.hear(leave)
+        await hear(chunk)
+
+    return tell
+
+
+def _speaks_against(model: str, error: ModelError) -> bool:
+    """A model that is not there says nothing against its neighbours at the same endpoint."""
+    failure = Failure(model, error.reason, status=error.status)
+    return failure.worth_moving and error.status != 404
 
 
 async def _call(
@@ -99,14 +138,28 @@ async def _call(
     request: Request,
     patience: Patience,
     hear: Callable[[Chunk], Awaitable[None]],
-) -> Done:
+) -> tuple[Done, Endpoint]:
+    """The reply, and who gave it."""
     if not line.hedge:
-        return await listen(line.model.stream(request), patience, hear, wire=line.wire)
-    second = line.second or line.model
-    async with hedged(line.model, second, request, after=line.hedge) as race:
+        done = await listen(line.model.stream(request), patience, hear, wire=line.wire)
+        return done, line.endpoint
+    second = line.second or line
+    asked = replace(request, options=dict(line.second.options)) if line.second else request
+    runners = (
+        Entrant(line.model, request),
+        Entrant(second.model, asked, second.endpoint.take_place, second.endpoint.give_back),
+    )
+    async with hedged(*runners, after=line.hedge) as race:
         done = await listen(race.chunks(), patience, hear, wire=line.wire)
+    answered = second.endpoint if race.winner == 1 else line.endpoint
+    return _with_what_was_lost(done, race, request), answered
+
+
+def _with_what_was_lost(done: Done, race: Race, request: Request) -> Done:
+    """Whoever lost the race has read the question, and nobody says what that cost: it is guessed."""
     if not race.lost:
         return done
-    # Whoever lost the race has read the question, and nobody says what that cost.
-    guess = race.lost * ceil(characters(request) / CHARACTERS_A_TOKEN)
-    return replace(done, usage=done.usage + Usage(input=guess, estimated=guess, cost=None))
+    read = race.lost * ceil(characters(request) / CHARACTERS_A_TOKEN)
+    used = done.usage
+    cost = used.cost * read / used.total if used.cost and used.total else used.cost
+    return replace(done, usage=used + Usage(input=read, estimated=read, cost=cost))

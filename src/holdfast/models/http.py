@@ -10,10 +10,11 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import anyio
+from aiohttp.client_proto import ResponseHandler
 
 from holdfast.errors import ModelError, ModelUnavailable, StreamStalled
 
@@ -89,10 +90,19 @@ class AiohttpTransport:
             response.close()
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Hangs up without waiting for a good-bye, for which a peer behind TLS could hold the line."""
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        if should_close or protocol.should_close:
+            protocol.abort()
+        super()._release(key, protocol, should_close=should_close)
+
+
 @asynccontextmanager
 async def open_transport(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[AiohttpTransport]:
     """`tls`: whom to trust, if not the authorities that this machine trusts."""
-    connector = aiohttp.TCPConnector(
+    connector = _Connector(
         limit=0, ssl=tls or True, keepalive_timeout=KEPT, enable_cleanup_closed=False
     )
     session = aiohttp.ClientSession(

@@ -5,13 +5,23 @@ Nothing here waits longer than it is let: whoever listens has the watch, and clo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from time import time  # noqa: TID251 - a default; dates in answers are compared with it
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +40,18 @@ GRACE = 2.0
 #: Seconds to wait for the last bytes of an answer that has been heard: a connection that is read to
 #: its end can be used again.
 LAST_BYTES = 0.02
+
+#: Bytes of an answer that are read before everyone else gets a turn.
+TURN = 16 * 1024
+
+#: How endpoints say that they do not stream: the thing, and that it is not to be had.
+_NO_STREAMING = (
+    re.compile(r"\bstream(ing)?\b", re.IGNORECASE),
+    re.compile(r"\b(not|cannot|unsupported|disabled|unavailable|n't)\b|n't\b", re.IGNORECASE),
+)
+
+#: Characters of an endpoint's explanation that are passed on.
+MOST_WORDS = 1000
 
 #: Bytes of an answer that says why there is no reply.
 EXPLANATION = 64 * 1024
@@ -79,12 +101,14 @@ class RemoteModel:
                     async for chunk in chunks:
                         yield chunk
                 return
-            except ModelRefused as error:
-                if not _refuses_to_stream(error):
-                    raise
-                self._streams = False
+            except _CannotStream:
+                pass  # said before it said anything else
+        yield Unstreamed()
         async with aclosing(self._ask(request, stream=False)) as chunks:
             async for chunk in chunks:
+                if isinstance(chunk, Done):
+                    # Only now is it certain that this is what it had against the first.
+                    self._streams = False
                 yield chunk
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[Chunk, None]:
@@ -93,13 +117,14 @@ class RemoteModel:
         url, headers = self._url(self._wire.path), self._headers(stream=stream)
         done: Chunk | None = None
         try:
-            if not stream:
-                yield Unstreamed()
             async with self._transport.send(
                 "POST", url, headers, body, connect=request.connect
             ) as answer:
                 if answer.status != 200:
-                    raise await self._refusal(answer)
+                    error = await self._refusal(answer)
+                    if stream and _cannot_stream(error):
+                        raise _CannotStream from error
+                    raise error
                 read = _read_stream if stream and _is_stream(answer) else _read_whole
                 async with aclosing(read(answer, self._wire.reader())) as chunks:
                     async for chunk in chunks:
@@ -138,22 +163,36 @@ class RemoteModel:
         return {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if stream else "application/json",
+            "Accept-Encoding": "identity",
             **self._wire.headers(self._address.key),
             **self._address.headers,
         }
 
     async def _refusal(self, answer: Answer) -> ModelError:
-        body = await _gather(answer, EXPLANATION, strict=False)
-        return from_answer(answer.status, answer.headers, body, now=self._clock())
+        """What the status says, with as much of an explanation as there is to be had soon."""
+        body = bytearray()
+        try:
+            with anyio.move_on_after(GRACE):
+                async with aclosing(answer.pieces()) as pieces:
+                    async for piece in pieces:
+                        body += piece
+                        if len(body) > EXPLANATION:
+                            break
+        except ModelError:
+            pass
+        explained = bytes(body[:EXPLANATION])
+        return from_answer(answer.status, answer.headers, explained, now=self._clock())
 
     def _priced(self, done: Done) -> Done:
         usage = replace(done.usage, cost=cost(self._price, done.usage))
         return replace(done, usage=usage, model=done.model or self._address.model)
 
     def _masked(self, error: ModelError) -> ModelError:
-        """The error without our secrets: an endpoint may well repeat what it was sent."""
+        """The error without our secrets: an endpoint may well repeat what it was sent. And short."""
         secrets = [self._address.key, *self._address.headers.values()]
         words = _mask(str(error), secrets)
+        if len(words) > MOST_WORDS:
+            words = f"{words[:MOST_WORDS]} …"
         if words == str(error):
             return error
         return type(error)(
@@ -162,22 +201,37 @@ class RemoteModel:
 
 
 async def _read_stream(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
-    decoder, patience = Decoder(), inf
+    decoder, patience, work = Decoder(), inf, 0
     async with aclosing(answer.pieces()) as pieces:
         while piece := await _next(pieces, patience):
-            for event in decoder.feed(piece):
-                if not event.data:
-                    continue
-                for chunk in reader.read(event):
+            for start in range(0, len(piece), TURN):
+                for chunk in _understood(decoder, reader, piece[start : start + TURN]):
                     yield chunk
                     if isinstance(chunk, Done):
                         await _next(pieces, anyio.current_time() + LAST_BYTES)
                         return
+                work += min(len(piece), TURN)
+                if work >= TURN:
+                    # Others want to live, though this answer never makes anybody wait.
+                    work = 0
+                    await anyio.lowlevel.checkpoint()
             if reader.complete:
                 # What has been said is not lost by waiting for what is merely counted.
                 patience = min(patience, anyio.current_time() + GRACE)
     for chunk in reader.end():
         yield chunk
+
+
+def _understood(decoder: Decoder, reader: Reader, piece: bytes) -> Iterator[Chunk]:
+    """What these bytes say. A reply that is complete is not lost by what comes after it."""
+    try:
+        for event in decoder.feed(piece):
+            if event.data:
+                yield from reader.read(event)
+    except ModelError:
+        if not reader.complete:
+            raise
+        yield from reader.end()
 
 
 async def _next(pieces: AsyncGenerator[bytes, None], until: float) -> bytes:
@@ -193,7 +247,6 @@ async def _next(pieces: AsyncGenerator[bytes, None], until: float) -> bytes:
 
 
 async def _read_whole(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
-    yield Unstreamed()
     body = await _gather(answer, MOST_BYTES)
     kind = answer.headers.get("content-type", "json")
     if "json" not in kind:
@@ -208,21 +261,26 @@ def _is_stream(answer: Answer) -> bool:
     return "json" not in kind and "html" not in kind
 
 
-def _refuses_to_stream(error: ModelRefused) -> bool:
-    return error.status in (400, 422) and "stream" in str(error).lower()
+class _CannotStream(Exception):
+    """The endpoint said so instead of answering."""
 
 
-async def _gather(answer: Answer, limit: int, *, strict: bool = True) -> bytes:
-    """The body, up to so many bytes. Raises BadReply beyond them, unless a part is good enough."""
+def _cannot_stream(error: ModelError) -> bool:
+    """By its words, since there is no code for it. An upstream and stream_options are no stream."""
+    refused = isinstance(error, ModelRefused) and error.status in (400, 422)
+    return refused and all(word.search(str(error)) for word in _NO_STREAMING)
+
+
+async def _gather(answer: Answer, limit: int) -> bytes:
+    """The body. Raises BadReply if it has more bytes than that."""
     body = bytearray()
     async with aclosing(answer.pieces()) as pieces:
         async for piece in pieces:
             body += piece
             if len(body) > limit:
-                if strict:
-                    raise BadReply(f"the reply is longer than {limit} bytes", reason="too_large")
-                break
-    return bytes(body[:limit])
+                raise BadReply(f"the reply is longer than {limit} bytes", reason="too_large")
+            await anyio.lowlevel.checkpoint()
+    return bytes(body)
 
 
 def _mask(words: str, secrets: Iterable[str]) -> str:
