@@ -40,7 +40,7 @@ from holdfast.core.events import (
 from holdfast.core.lease import Lease
 from holdfast.core.messages import Text
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import link
+from holdfast.stores.reading import link
 from holdfast.stores.sqlite import SqliteStore, open_sqlite
 
 ACCEPTED = RunAccepted(input=(Text("hi"),), models=(ModelChoice("model"),))

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.engine.runs import Runs
     from holdfast.engine.worker import Worker
     from holdfast.errors import (
+        AlreadyAccepted,
         ApprovalAmbiguous,
         ApprovalSettled,
         BadReply,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         IllegalEvent,
         InvalidRequest,
         JournalDamaged,
+        KeyReused,
         LeaseLost,
         ModelError,
         ModelRefused,
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AlreadyAccepted",
     "App",
     "ApprovalAmbiguous",
     "ApprovalSettled",
@@ -102,6 +105,7 @@ __all__ = [
     "Image",
     "InvalidRequest",
     "JournalDamaged",
+    "KeyReused",
     "LeaseLost",
     "Means",
     "MemoryStore",
@@ -157,8 +161,8 @@ _HOMES = {
     "holdfast.engine.runs": "Runs",
     "holdfast.engine.worker": "Worker",
     "holdfast.errors": (
-        "ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse FileDamaged "
-        "HoldfastError IllegalEvent InvalidRequest JournalDamaged LeaseLost ModelError "
+        "AlreadyAccepted ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse FileDamaged "
+        "HoldfastError IllegalEvent InvalidRequest JournalDamaged KeyReused LeaseLost ModelError "
         "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunFinished "
         "RunStopping SchemaTooNew StoreError StoreFull StoreUnavailable StreamStalled "
         "ToolError ToolTimeout WishPending"

@@ -5,6 +5,8 @@ HoldfastError
 │   ├── InvalidRequest          malformed, or holds what cannot be stored
 │   ├── NotFound                kind, id
 │   └── Conflict                was fine once, not now
+│       ├── AlreadyAccepted         that very request was taken in before
+│       ├── KeyReused               another request was, under the same key
 │       ├── RunFinished             the run has ended
 │       ├── RunStopping             a stop came first
 │       ├── NothingPending          no approval waits for an answer
@@ -59,6 +61,18 @@ class NotFound(RequestError):
 
 class Conflict(RequestError):
     """The request was fine once, but not in the state things are in now."""
+
+
+class AlreadyAccepted(Conflict):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"this was taken in before, as run {run_id}")
+        self.run_id = run_id
+
+
+class KeyReused(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {key} was used for another request")
+        self.key = key
 
 
 class RunFinished(Conflict):

@@ -16,6 +16,25 @@ from holdfast.core.lease import Lease
 from holdfast.core.messages import Chunk, Gate, Request, ToolSpec
 
 
+class Once(Struct, frozen=True):
+    """Says that a request is to be taken in once, however often it comes.
+
+    Whoever asks names a `key` of their own; `fingerprint` tells whether it is the same request.
+    """
+
+    principal: str
+    key: str
+    fingerprint: str
+
+
+class Entry(Struct, frozen=True):
+    """A run in a list: how it began, and the last thing that happened to it."""
+
+    run_id: str
+    first: Recorded
+    last: Recorded
+
+
 class Journal(Protocol):
     """The append-only record of every run.
 
@@ -24,9 +43,35 @@ class Journal(Protocol):
     """
 
     async def accept(
-        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        first: RunAccepted,
+        *,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Recorded:
-        """Begin a run's journal; the run is ready to be claimed. Raises Conflict if it exists."""
+        """Begin a run's journal; the run is ready to be claimed. Raises Conflict if it exists.
+
+        With `once`, raises AlreadyAccepted if that very request was, and KeyReused if another was
+        under that key, for a day.
+        """
+        ...
+
+    async def accepted(self, once: Once) -> str | None:
+        """The run that this request led to. Raises KeyReused if it was another request."""
+        ...
+
+    async def list(
+        self, *, session: str = "", live: bool | None = None, before: str = "", limit: int = 20
+    ) -> Sequence[Entry]:
+        """Runs, the newest first: all, or of a session, or those that have (not) ended.
+
+        `before` is the run after which to go on. Raises NotFound if there is none.
+        """
+        ...
+
+    async def queue(self) -> Sequence[str]:
+        """Runs that are ready and nobody has, in the order in which they will be claimed."""
         ...
 
     async def append(

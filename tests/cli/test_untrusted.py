@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.stores.ledger import link
+from holdfast.stores.reading import link
 
 ACCEPTED = {
     "type": "run.accepted",

@@ -30,7 +30,7 @@ from holdfast.core.messages import Text
 from holdfast.core.run import replay
 from holdfast.errors import Conflict
 from holdfast.ports import Review
-from holdfast.stores.ledger import link
+from holdfast.stores.reading import link
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.disk import KINDS, Disk
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool

@@ -19,8 +19,12 @@ from holdfast.stores.database import (
     open_reader,
     open_writer,
     refuse_network,
+    scripts,
 )
 from holdfast.testing.disk import Disk
+
+#: The version after this one.
+NEXT = len(scripts()) + 1
 
 
 @pytest.fixture
@@ -122,21 +126,37 @@ def test_opening_again_changes_nothing(path):
 def test_an_older_file_is_copied_and_brought_up_to_date(path):
     writer = open_writer(path)
     writer.execute("insert into blob values ('a', x'00')")
-    migrate(writer, path, ["select 1", "create table more (name text);"])
-    assert writer.pragma("user_version") == 2
+    migrate(writer, path, [*scripts(), "create table more (name text);"])
+    assert writer.pragma("user_version") == NEXT
     writer.execute("insert into more values ('b')")
     writer.close()
-    copy = apsw.Connection(str(path.with_name("journal.db.before-2")))
-    assert (copy.pragma("user_version"), copy.execute("select count(*) from blob").get) == (1, 1)
+    before = path.with_name(f"journal.db.before-{NEXT}")
+    copy = apsw.Connection(str(before))
+    assert copy.pragma("user_version") == NEXT - 1
+    assert copy.execute("select count(*) from blob").get == 1
     copy.close()
-    assert mode(path.with_name("journal.db.before-2")) == 0o600
+    assert mode(before) == 0o600
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date_with_its_runs(path):
+    path.parent.mkdir()
+    old = apsw.Connection(str(path))
+    old.execute(scripts()[0])
+    old.pragma("application_id", APPLICATION)
+    old.pragma("user_version", 1)
+    old.execute("insert into run (id, place, accepted_at) values ('run_1', 'ended', 1.0)")
+    old.close()
+    writer = open_writer(path)
+    assert writer.execute("select id, session from run").get == ("run_1", "")
+    assert writer.pragma("user_version") == NEXT - 1
+    writer.close()
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
     writer = open_writer(path)
     with pytest.raises(apsw.SQLError):
-        migrate(writer, path, ["select 1", "create table more (name); this is not sql;"])
-    assert writer.pragma("user_version") == 1
+        migrate(writer, path, [*scripts(), "create table more (name); this is not sql;"])
+    assert writer.pragma("user_version") == NEXT - 1
     assert writer.execute("select count(*) from sqlite_schema where name = 'more'").get == 0
     writer.close()
 

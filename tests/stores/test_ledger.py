@@ -13,10 +13,9 @@ from holdfast.stores.ledger import (
     LONG_BODY,
     MOST_BYTES,
     Ledger,
-    link,
     pack_events,
-    read,
 )
+from holdfast.stores.reading import link, read
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 
 

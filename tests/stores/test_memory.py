@@ -4,12 +4,30 @@ import pytest
 from holdfast.core.events import StopRequested
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED, STARTED, StoreContract, held
+from holdfast.testing.intake import IntakeContract
 
 
 class TestMemoryStore(StoreContract):
     @pytest.fixture
     def store(self):
         return MemoryStore()
+
+
+class TestMemoryStoreTakingIn(IntakeContract):
+    @pytest.fixture
+    def clock(self):
+        return [1000.0]
+
+    @pytest.fixture
+    def store(self, clock):
+        return MemoryStore(now=lambda: clock[0])
+
+    @pytest.fixture
+    def wait(self, clock):
+        def wait(seconds):
+            clock[0] += seconds
+
+        return wait
 
 
 @pytest.mark.real_time

@@ -8,7 +8,7 @@ import pytest
 from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
-from holdfast.ports import Review
+from holdfast.ports import Once, Review
 from holdfast.stores.sqlite import PAGE, RING, open_sqlite
 from holdfast.testing.contracts import (
     ACCEPTED,
@@ -20,6 +20,7 @@ from holdfast.testing.contracts import (
     said,
 )
 from holdfast.testing.disk import Disk
+from holdfast.testing.intake import IntakeContract
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
 
@@ -36,6 +37,24 @@ class TestSqliteStore(StoreContract):
     async def store(self, path):
         async with open_sqlite(path) as store:
             yield store
+
+
+class TestSqliteStoreTakingIn(IntakeContract):
+    @pytest.fixture
+    def clock(self):
+        return [1000.0]
+
+    @pytest.fixture
+    async def store(self, path, clock):
+        async with open_sqlite(path, now=lambda: clock[0]) as store:
+            yield store
+
+    @pytest.fixture
+    def wait(self, clock):
+        def wait(seconds):
+            clock[0] += seconds
+
+        return wait
 
 
 class TestSqliteStoreThatIsLost(LossContract):
@@ -224,3 +243,22 @@ async def test_a_folder_that_cannot_be_used_is_told_in_words(tmp_path):
     with pytest.raises(StoreError, match="cannot be opened"):
         async with open_sqlite(tmp_path / "data" / "journal.db"):
             pass
+
+
+async def test_what_was_asked_for_once_outlives_the_process(path):
+    once = Once("ada", "key", "abc")
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED, once=once)
+    async with open_sqlite(path) as store:
+        assert await store.accepted(once) == "run_1"
+
+
+async def test_a_run_whose_ends_cannot_be_read_hides_no_other_in_a_list(path):
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED)
+        await store.accept("run_2", ACCEPTED)
+    with apsw.Connection(str(path)) as connection:
+        connection.execute("update event set body = null where run = 2")
+    connection.close()
+    async with open_sqlite(path) as store:
+        assert [entry.run_id for entry in await store.list()] == ["run_1"]

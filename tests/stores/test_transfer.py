@@ -12,7 +12,7 @@ from holdfast.core.messages import BlobRef, Image, Text, UserMessage
 from holdfast.errors import Conflict, InvalidRequest, JournalDamaged, StoreError
 from holdfast.stores.archive import open_archive
 from holdfast.stores.database import open_reader
-from holdfast.stores.ledger import link
+from holdfast.stores.reading import link
 from holdfast.stores.transfer import (
     LONGEST_LINE,
     BlobLine,

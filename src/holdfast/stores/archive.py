@@ -37,7 +37,7 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.stores.database import open_reader, refuse_remains, scripts
-from holdfast.stores.ledger import link
+from holdfast.stores.reading import link
 
 #: How many candidates are named when it is not clear which run is meant.
 _NAMED = 3

@@ -8,15 +8,13 @@ and needs no row. A transaction that fails leaves memory as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b, sha256
-from struct import pack
-from typing import Any
+from hashlib import sha256
 
 import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.codec import encode, recall
+from holdfast.core.codec import encode
 from holdfast.core.events import (
     FINAL,
     Event,
@@ -33,15 +31,17 @@ from holdfast.core.events import (
 from holdfast.core.lease import Lease, remaining
 from holdfast.core.messages import lone
 from holdfast.errors import (
+    AlreadyAccepted,
     Conflict,
     InvalidRequest,
-    JournalDamaged,
     LeaseLost,
     NotFound,
     RunFinished,
     StoreFull,
     WishPending,
 )
+from holdfast.ports import Once
+from holdfast.stores.reading import KEPT, find_once, link, read
 
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
@@ -178,21 +178,35 @@ class Ledger:
 
     # --- the journal
 
-    def accept(self, run_id: str, batch: Batch) -> Recorded:
+    def accept(self, run_id: str, batch: Batch, once: Once | None = None) -> Recorded:
+        if once and (earlier := find_once(self._db, once, now=self._now())):
+            raise AlreadyAccepted(earlier)
         if self.full:
             self._need_room(batch)
         if self._known(run_id):
             raise Conflict(f"run {run_id} already exists")
+        first = batch.events[0]
+        session = first.session_id if isinstance(first, RunAccepted) else ""
         self._db.execute(
-            "insert into run (id, place, accepted_at, ready_at, ready_in)"
-            " values (?, 'ready', ?, ?, 0)",
-            (run_id, self._now(), self._now()),
+            "insert into run (id, place, accepted_at, ready_at, ready_in, session)"
+            " values (?, 'ready', ?, ?, 0, ?)",
+            (run_id, self._now(), self._now(), session),
         )
+        if once:
+            self._remember(once, run_id)
         key = self._db.last_insert_rowid()
         run = _Run(run_id, key, seq=0, sum=b"", epoch=0, place="ready", ready_at=self._clock())
         self._before[run_id], self._runs[run_id] = None, run
         self.changed[run_id] = None
         return self._write(run, batch)[-1]
+
+    def _remember(self, once: Once, run_id: str) -> None:
+        now = self._now()
+        self._db.execute("delete from once where at < ?", (now - KEPT,))
+        self._db.execute(
+            "insert or replace into once values (?, ?, ?, ?, ?)",
+            (once.principal, once.key, once.fingerprint, run_id, now),
+        )
 
     def append(self, lease: Lease, batch: Batch, seen: int) -> Sequence[Recorded]:
         run = self._held(lease)
@@ -225,7 +239,7 @@ class Ledger:
             return ()
         now = self._clock()
         ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
-        ready.sort(key=lambda run: (run.ready_at, run.key))
+        ready.sort(key=_by_turn)
         return [self._grant(run, worker, ttl) for run in ready[:limit]]
 
     def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
@@ -267,6 +281,11 @@ class Ledger:
         now = self._clock()
         waits = (max(run.ready_at - now, 0.0) for run in self._runs.values() if _waits(run))
         return min(waits, default=None)
+
+    def queue(self) -> Sequence[str]:
+        now = self._clock()
+        ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
+        return [run.id for run in sorted(ready, key=_by_turn)]
 
     def orphans(self) -> Sequence[str]:
         if self.full:
@@ -407,43 +426,9 @@ class Ledger:
             )
 
 
+def _by_turn(run: _Run) -> tuple[float, int]:
+    return run.ready_at, run.key
+
+
 def _waits(run: _Run) -> bool:
     return run.place == "ready" and not run.holder
-
-
-def link(before: bytes, seq: int, at: float, body: bytes) -> bytes:
-    """The sum of an event: made of the one before it, so that none can be changed or left out."""
-    return blake2b(before + pack(">Qd", seq, at) + body, digest_size=16).digest()
-
-
-def read(
-    connection: apsw.Connection, key: int, *, after: int, limit: int = -1
-) -> Sequence[Recorded]:
-    """Events of a run past `after`, from the file.
-
-    Raises JournalDamaged at the first that is not what was written, or is missing.
-    """
-    rows: list[Any] = connection.execute(
-        "select seq, at, coalesce(event.body, blob.body), sum from event"
-        " left join blob on blob.sha256 = event.long"
-        " where run = ? and seq > ? order by seq limit ?",
-        (key, after, limit),
-        # All at once: a reader that gave up half-way would see the file as of that moment for ever.
-    ).fetchall()
-    query = "select sum from event where run = ? and seq = ?"
-    chain = connection.execute(query, (key, after)).get if after else b""
-    events = []
-    for expected, (seq, at, body, sum) in enumerate(rows, after + 1):
-        if seq != expected or not _follows(chain, seq, at, body, sum):
-            run_id = connection.execute("select id from run where key = ?", (key,)).get
-            raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
-        chain = sum
-        events.append(recall(seq, at, body))
-    return events
-
-
-def _follows(before: object, seq: int, at: object, body: object, sum: object) -> bool:
-    """Whether this is what was written there; each may have become anything."""
-    if isinstance(before, bytes) and isinstance(at, float) and isinstance(body, bytes):
-        return link(before, seq, at, body) == sum
-    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from time import time  # noqa: TID251 - a default; whoever cares gives their own
 
 import anyio
@@ -17,8 +18,20 @@ import anyio.lowlevel
 from holdfast.core.codec import record
 from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
-from holdfast.errors import Conflict, LeaseLost, NotFound, RunFinished, WishPending
+from holdfast.errors import (
+    AlreadyAccepted,
+    Conflict,
+    KeyReused,
+    LeaseLost,
+    NotFound,
+    RunFinished,
+    WishPending,
+)
+from holdfast.ports import Entry, Once
 from holdfast.stores.watchers import Watchers
+
+#: Seconds for which a key stands for the request it came with.
+KEPT = 24 * 3600.0
 
 
 @dataclass
@@ -49,17 +62,27 @@ class MemoryStore:
         self._ready: dict[str, _Ready] = {}
         self._held: dict[str, _Run] = {}
         self._blobs: dict[str, bytes] = {}
+        self._once: dict[tuple[str, str], tuple[str, str, float]] = {}
         self._watchers = Watchers()
 
     # --- journal
 
     async def accept(
-        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        first: RunAccepted,
+        *,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Recorded:
         await anyio.lowlevel.checkpoint()
+        if once and (earlier := self._earlier(once)):
+            raise AlreadyAccepted(earlier)
         if run_id in self._runs:
             raise Conflict(f"run {run_id} already exists")
         recorded = record(1, self._now(), first)
+        if once:
+            self._once[once.principal, once.key] = (once.fingerprint, run_id, self._now())
         self._runs[run_id] = _Run([recorded])
         self._blobs.update(blobs)
         self._make_ready(run_id, 0.0)
@@ -115,6 +138,32 @@ class MemoryStore:
 
     def changes(self) -> AsyncGenerator[str, None]:
         return self._watchers.changes()
+
+    async def accepted(self, once: Once) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        return self._earlier(once)
+
+    async def list(
+        self, *, session: str = "", live: bool | None = None, before: str = "", limit: int = 20
+    ) -> Sequence[Entry]:
+        await anyio.lowlevel.checkpoint()
+        if before:
+            self._find(before)
+        newest = reversed(self._runs.items())
+        rest = dropwhile(lambda item: item[0] != before, newest) if before else newest
+        entries = [
+            Entry(run_id, run.log[0], run.log[-1])
+            for run_id, run in rest
+            if run_id != before
+            and (not session or _session(run) == session)
+            and (live is None or run.ended is not live)
+        ]
+        return entries[:limit]
+
+    async def queue(self) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        return [id for _, id in sorted((r.at, id) for id, r in self._ready.items() if r.at <= now)]
 
     # --- leases
 
@@ -177,6 +226,14 @@ class MemoryStore:
 
     # --- in one stretch
 
+    def _earlier(self, once: Once) -> str | None:
+        found = self._once.get((once.principal, once.key))
+        if found is None or found[2] < self._now() - KEPT:
+            return None
+        if found[0] != once.fingerprint:
+            raise KeyReused(once.key)
+        return found[1]
+
     def _find(self, run_id: str) -> _Run:
         try:
             return self._runs[run_id]
@@ -204,3 +261,8 @@ class MemoryStore:
     def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
         self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)
         self._watchers.announce([run_id])
+
+
+def _session(run: _Run) -> str:
+    first = run.log[0].event
+    return first.session_id if isinstance(first, RunAccepted) else ""

@@ -23,10 +23,11 @@ import apsw
 
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
-from holdfast.core.messages import lone
-from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.ports import Entry, Once
 from holdfast.stores.database import grant, open_reader, open_writer
-from holdfast.stores.ledger import Ledger, pack_events, read
+from holdfast.stores.ledger import Ledger, pack_events
+from holdfast.stores.reading import entries_of, find, find_once, read
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.watchers import Watchers
 from holdfast.stores.writer import CHECKPOINT, Writer
@@ -108,11 +109,32 @@ class SqliteStore:
     # --- journal
 
     async def accept(
-        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        first: RunAccepted,
+        *,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Recorded:
         given = pack_events((first,), blobs)
-        recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given)
+        recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given, once)
         return recorded
+
+    async def accepted(self, once: Once) -> str | None:
+        run_id: str | None = await self._read(lambda db: find_once(db, once, now=self._now()))
+        return run_id
+
+    async def list(
+        self, *, session: str = "", live: bool | None = None, before: str = "", limit: int = 20
+    ) -> Sequence[Entry]:
+        entries: Sequence[Entry] = await self._read(
+            lambda db: entries_of(db, session=session, live=live, before=before, limit=limit)
+        )
+        return entries
+
+    async def queue(self) -> Sequence[str]:
+        ids: Sequence[str] = await self._writer.ask(Ledger.queue)
+        return ids
 
     async def append(
         self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}
@@ -128,13 +150,13 @@ class SqliteStore:
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         events: Sequence[Recorded] = await self._read(
-            lambda db: read(db, _find(db, run_id)[0], after=after)
+            lambda db: read(db, find(db, run_id)[0], after=after)
         )
         return events
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         # The place first: whatever it is, what led to it is in the pages that are read after.
-        key, place = await self._read(lambda db: _find(db, run_id))
+        key, place = await self._read(lambda db: find(db, run_id))
         feed = self._feeds.setdefault(run_id, _Feed())
         feed.followers += 1
         try:
@@ -281,15 +303,3 @@ async def open_sqlite(
     finally:
         with anyio.CancelScope(shield=True):
             await store._close()  # noqa: SLF001
-
-
-def _find(connection: apsw.Connection, run_id: str) -> tuple[int, str]:
-    """The run's key, and where it is."""
-    if lone(run_id) is not None:
-        raise InvalidRequest("the id of a run cannot hold half a character")
-    found: tuple[int, str] | None = connection.execute(
-        "select key, place from run where id = ?", (run_id,)
-    ).get
-    if found is None:
-        raise NotFound("run", run_id)
-    return found

@@ -38,7 +38,8 @@ from holdfast.core.state import RunState, ToolState
 from holdfast.errors import Conflict, IllegalEvent, InvalidRequest, JournalDamaged, StoreError
 from holdfast.stores.archive import Archive, Row, refs, refs_in
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import LONG_BODY, link
+from holdfast.stores.ledger import LONG_BODY
+from holdfast.stores.reading import link
 from holdfast.stores.mask import Mask
 
 VERSION = 1
@@ -365,11 +366,12 @@ def _insert(connection: apsw.Connection, parcel: Parcel, recorded: Sequence[Reco
     if connection.execute("select 1 from run where id = ?", (run_id,)).get:
         raise Conflict(f"run {run_id} is here already")
     ended = isinstance(recorded[-1].event, FINAL)
-    at = recorded[0].at
+    at, state = recorded[0].at, replay(recorded)
+    session = state.accepted.session_id if state.accepted else ""
     connection.execute(
-        "insert into run (id, place, epoch, accepted_at, ready_at, ready_in)"
-        " values (?, ?, ?, ?, ?, 0)",
-        (run_id, "ended" if ended else "ready", replay(recorded).epoch, at, at),
+        "insert into run (id, place, epoch, accepted_at, ready_at, ready_in, session)"
+        " values (?, ?, ?, ?, ?, 0, ?)",
+        (run_id, "ended" if ended else "ready", state.epoch, at, at, session),
     )
     key = connection.last_insert_rowid()
     for blob in parcel.blobs:

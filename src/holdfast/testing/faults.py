@@ -23,7 +23,7 @@ from holdfast.core.events import Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import ToolSpec
 from holdfast.errors import StoreFull, StoreUnavailable
-from holdfast.ports import Review, Store, Tool, ToolUse
+from holdfast.ports import Entry, Once, Review, Store, Tool, ToolUse
 
 T = TypeVar("T")
 
@@ -67,9 +67,27 @@ class FaultyStore:
             self.on_death()
 
     async def accept(
-        self, run_id: str, first: RunAccepted, *, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        first: RunAccepted,
+        *,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Recorded:
-        return await self._write(lambda: self._store.accept(run_id, first, blobs=blobs))
+        return await self._write(lambda: self._store.accept(run_id, first, blobs=blobs, once=once))
+
+    async def accepted(self, once: Once) -> str | None:
+        return await self._call(lambda: self._store.accepted(once))
+
+    async def list(
+        self, *, session: str = "", live: bool | None = None, before: str = "", limit: int = 20
+    ) -> Sequence[Entry]:
+        return await self._call(
+            lambda: self._store.list(session=session, live=live, before=before, limit=limit)
+        )
+
+    async def queue(self) -> Sequence[str]:
+        return await self._call(self._store.queue)
 
     async def append(
         self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}

@@ -1,0 +1,110 @@
+"""What every store promises about taking runs in: once, in a queue, in a list. To be inherited.
+
+A continuation of `contracts.StoreContract`, for the same fixture `store`; `wait` lets wall time
+pass for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.events import RunCancelled, RunCompleted
+from holdfast.errors import AlreadyAccepted, KeyReused, NotFound
+from holdfast.ports import Once, Store
+from holdfast.testing.contracts import ACCEPTED, held
+
+ONCE = Once("ada", "key-1", "abc")
+
+
+class IntakeContract:
+    async def test_a_request_is_taken_in_once(self, store: Store) -> None:
+        await store.accept("run_1", ACCEPTED, once=ONCE)
+        with pytest.raises(AlreadyAccepted) as again:
+            await store.accept("run_2", ACCEPTED, once=ONCE)
+        assert again.value.run_id == await store.accepted(ONCE) == "run_1"
+        with pytest.raises(NotFound):
+            await store.read("run_2")
+
+    async def test_one_of_many_at_once_is_taken_in(self, store: Store) -> None:
+        refused = []
+
+        async def take(number: int) -> None:
+            try:
+                await store.accept(f"run_{number}", ACCEPTED, once=ONCE)
+            except AlreadyAccepted as error:
+                refused.append(error.run_id)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(take, number)
+        assert refused == [await store.accepted(ONCE)] * 19
+
+    async def test_another_request_under_the_same_key_is_refused(self, store: Store) -> None:
+        await store.accept("run_1", ACCEPTED, once=ONCE)
+        other = replace(ONCE, fingerprint="xyz")
+        with pytest.raises(KeyReused):
+            await store.accept("run_2", ACCEPTED, once=other)
+        with pytest.raises(KeyReused):
+            await store.accepted(other)
+
+    async def test_a_key_is_its_owners_alone(self, store: Store) -> None:
+        await store.accept("run_1", ACCEPTED, once=ONCE)
+        bob = replace(ONCE, principal="bob", fingerprint="xyz")
+        assert await store.accepted(bob) is None
+        await store.accept("run_2", ACCEPTED, once=bob)
+
+    async def test_a_key_is_forgotten_after_a_day_and_not_before(
+        self, store: Store, wait: Callable[[float], None]
+    ) -> None:
+        await store.accept("run_1", ACCEPTED, once=ONCE)
+        wait(24 * 3600 - 1)
+        assert await store.accepted(ONCE) == "run_1"
+        wait(2)
+        assert await store.accepted(ONCE) is None
+        await store.accept("run_2", ACCEPTED, once=replace(ONCE, fingerprint="xyz"))
+
+    async def test_runs_are_listed_the_newest_first_and_page_by_page(self, store: Store) -> None:
+        for number in range(5):
+            await store.accept(f"run_{number}", ACCEPTED)
+        first = await store.list(limit=2)
+        assert [entry.run_id for entry in first] == ["run_4", "run_3"]
+        rest = await store.list(before="run_3", limit=10)
+        assert [entry.run_id for entry in rest] == ["run_2", "run_1", "run_0"]
+        assert await store.list(before="run_0") == []
+        with pytest.raises(NotFound):
+            await store.list(before="run_9")
+
+    async def test_a_list_may_be_of_a_session_or_of_what_lives(self, store: Store) -> None:
+        lease = await held(store, "run_2")
+        await store.append(lease, RunCancelled(), seen=1)
+        await store.accept("run_1", replace(ACCEPTED, session_id="s"))
+        await store.accept("run_3", ACCEPTED)
+
+        async def ids(**filters: object) -> list[str]:
+            return [entry.run_id for entry in await store.list(**filters)]  # type: ignore[arg-type]
+
+        assert await ids(session="s") == ["run_1"]
+        assert await ids(session="t") == []
+        assert await ids(live=True) == ["run_3", "run_1"]
+        assert await ids(live=False) == ["run_2"]
+
+    async def test_an_entry_has_the_beginning_and_the_last_of_a_run(self, store: Store) -> None:
+        lease = await held(store)
+        await store.append(lease, RunCompleted(), seen=1)
+        (entry,) = await store.list()
+        journal = await store.read("run_1")
+        assert (entry.first, entry.last) == (journal[0], journal[-1])
+
+    async def test_the_queue_is_in_the_order_in_which_it_is_served(self, store: Store) -> None:
+        for number in range(3):
+            await store.accept(f"run_{number}", ACCEPTED)
+            await anyio.sleep(0.01)
+        assert await store.queue() == ["run_0", "run_1", "run_2"]
+        (lease,) = await store.claim("a", ttl=60.0)
+        assert (lease.run_id, await store.queue()) == ("run_0", ["run_1", "run_2"])
+        await store.release(lease, seen=1, ready_in=3600.0)
+        assert await store.queue() == ["run_1", "run_2"]
