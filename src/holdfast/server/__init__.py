@@ -1,0 +1,1 @@
+"""HTTP: the journal for whoever asks over the network."""

@@ -1,0 +1,450 @@
+"""Who may come in, and with what: every request is judged here, before anything is routed.
+
+The guard trusts nothing but the head of a request as it came. Whoever a browser was tricked into
+asking us for is known by the name it thinks we have (Host) or by the page it is on (Origin); all
+others show a key. Only then is a body read, whole, so that one which is too large or never ends
+is refused here and by no route. The same headers go on every answer, streams and refusals alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from asyncio import TimerHandle, Transport
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import cached_property
+from http import HTTPStatus
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import anyio
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holdfast.config.settings import ServerSettings
+from holdfast.server.keys import LOCAL, Keys
+from holdfast.server.problems import (
+    Problem,
+    malformed,
+    problem,
+    too_large,
+    wrong_key,
+    wrong_media_type,
+)
+
+#: What may be asked without a key.
+OPEN = frozenset({"/health", "/v1/health"})
+
+#: Bytes of a request's address, and of that and all headers.
+TARGET_LIMIT = 8 * 1024
+HEAD_LIMIT = 16 * 1024
+MOST_HEADERS = 100
+
+#: Seconds: for a head to arrive, for the next piece of a body, and for the rest of one that is
+#: not wanted. Whoever is still sending when we hang up may never read why.
+HEAD_PATIENCE = 10.0
+BODY_PATIENCE = 30.0
+LINGER = 1.0
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+Header: TypeAlias = tuple[bytes, bytes]
+
+_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
+#: Addresses to listen on that nobody can mean when they ask.
+_ANY = ("0.0.0.0", "::")  # noqa: S104 (nothing is bound here)
+_AUTHORITY = re.compile(rb"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+_JUDGED = frozenset(
+    b"host origin authorization content-type content-length transfer-encoding upgrade".split()
+)
+#: A second one of these could mean something else to whoever else reads the request.
+_SINGLE = _JUDGED - {b"authorization"}
+
+_SAFE: tuple[Header, ...] = (
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+_TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
+_TAKEN = (
+    b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hermes-Session-Id,"
+    b" X-Hermes-Session-Key"
+)
+_PREFLIGHT: tuple[Header, ...] = (
+    (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE, OPTIONS"),
+    (b"access-control-allow-headers", _TAKEN),
+    (b"access-control-max-age", b"600"),
+)
+_SHARED: tuple[Header, ...] = (
+    (b"access-control-expose-headers", b"X-Run-Id, Idempotency-Replayed, Retry-After"),
+    (b"vary", b"Origin"),
+)
+
+_log = logging.getLogger("holdfast.server")
+
+
+class Guard:
+    """An ASGI app around another. `port` is asked once there is a first request to judge."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        settings: ServerSettings,
+        keys: Keys,
+        port: Callable[[], int],
+        open_paths: frozenset[str] = OPEN,
+        patience: float = BODY_PATIENCE,
+        linger: float = LINGER,
+    ) -> None:
+        self._app, self._settings, self._keys, self._port = app, settings, keys, port
+        self._open, self._patience, self._linger = open_paths, patience, linger
+        self._origins = {origin.lower().encode() for origin in settings.cors_origins}
+        tls = settings.tls_cert is not None
+        self._safe = (*_SAFE, _TLS) if tls else _SAFE
+        outside = (b"https://", b"http://") if settings.behind_proxy else ()
+        self._schemes = {b"https://" if tls else b"http://", *outside}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._watch(scope, receive, _Sender(send, self._safe))
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _watch(self, scope: Message, receive: Receive, sender: _Sender) -> None:
+        began = perf_counter()
+        scope.setdefault("state", {})["principal"] = ""
+        try:
+            await self._serve(scope, receive, sender, _Head(scope["headers"]))
+        finally:
+            _note(scope, sender.status, perf_counter() - began)
+
+    async def _serve(self, scope: Message, receive: Receive, sender: _Sender, head: _Head) -> None:
+        try:
+            _check_head(scope, head)
+            self._check_host(head)
+            if origin := self._listed_origin(head):
+                sender.extra = ((b"access-control-allow-origin", origin), *_SHARED)
+                if scope["method"] == "OPTIONS":
+                    await _send(sender, 204, _PREFLIGHT, b"")
+                    return
+            scope["state"]["principal"] = self._principal(scope, head)
+            self._check_body(scope, head)
+            body = await self._read(receive, head) if head.has_body else b""
+        except Problem as refusal:
+            await self._refuse(refusal, receive, sender, head)
+            return
+        if body is None:
+            return  # hung up
+        if head.has_body:
+            receive = _Replay(body, receive)
+        await self._pass_on(scope, receive, sender, head)
+
+    async def _pass_on(
+        self, scope: Message, receive: Receive, sender: _Sender, head: _Head
+    ) -> None:
+        try:
+            await self._app(scope, receive, sender)
+        except Exception as error:  # the last place where one can still be answered
+            if sender.status:
+                raise  # half an answer: all that is left is to hang up
+            refusal = problem(error)
+            if refusal.status >= 500:
+                _log.error("%s %s failed", scope["method"], _path(scope), exc_info=error)
+            await self._refuse(refusal, receive, sender, head)
+
+    # --- judging: each raises Problem, or lets the request go on ---------------------------
+
+    @cached_property
+    def _hosts(self) -> frozenset[bytes]:
+        ours = (*self._settings.hosts, self._settings.host)
+        named = [f"[{name}]" if ":" in name else name for name in ours if name not in _ANY]
+        port = self._port()
+        names = [name.lower().encode() for name in (*_LOOPBACK, *named)]
+        return frozenset(names) | {b"%b:%d" % (name, port) for name in names}
+
+    def _check_host(self, head: _Head) -> None:
+        if head.host in self._hosts:
+            return
+        if not _AUTHORITY.fullmatch(head.host):
+            words = "the request must say in one Host header whom it is for"
+            raise malformed(words, code="invalid_host")
+        words = "this server does not go by that name; if it should, add it to [server] hosts"
+        raise Problem(421, words, code="wrong_host")
+
+    def _listed_origin(self, head: _Head) -> bytes:
+        """The origin to share the answer with, or nothing if there is no need to."""
+        origin = head.values.get(b"origin")
+        if origin is None:
+            return b""
+        if origin.lower() in self._origins:
+            return origin
+        if any(origin.lower() == scheme + head.host for scheme in self._schemes):
+            return b""
+        words = "pages of this origin may not use this server; see [server] cors_origins"
+        raise Problem(403, words, code="origin_not_allowed", headers={"Vary": "Origin"})
+
+    def _principal(self, scope: Message, head: _Head) -> str:
+        if self._settings.auth == "none":
+            return LOCAL
+        # A body is taken from nobody without a key, not even here.
+        asks = scope["method"] in ("GET", "HEAD") and not head.has_body
+        if asks and scope["path"] in self._open:
+            return ""
+        scheme, _, token = head.values.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and b"authorization" not in head.repeated:
+            found = self._keys.principal(token.strip().decode("utf-8", "surrogateescape"))
+            if found is not None:
+                return found
+        raise wrong_key()
+
+    def _check_body(self, scope: Message, head: _Head) -> None:
+        if int(head.values.get(b"content-length", 0)) > self._settings.body_limit:
+            raise too_large(self._settings.body_limit)
+        kind = head.values.get(b"content-type", b"").partition(b";")[0].rstrip().lower()
+        writes = head.has_body and scope["method"] in ("POST", "PUT", "PATCH")
+        if writes and kind != b"application/json":
+            raise wrong_media_type()
+
+    # --- bodies ----------------------------------------------------------------------------
+
+    async def _read(self, receive: Receive, head: _Head) -> bytes | None:
+        """The whole body, or None if whoever sent it hung up."""
+        body = bytearray()
+        with anyio.move_on_after(self._patience) as scope:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                head.unread = message.get("more_body", False)
+                if len(body) > self._settings.body_limit:
+                    raise too_large(self._settings.body_limit)
+                if not head.unread:
+                    return bytes(body)
+                scope.deadline = anyio.current_time() + self._patience
+        head.unread = False
+        late = f"nothing more of the body came within {self._patience:g} s"
+        raise Problem(408, late, code="body_timeout")
+
+    async def _refuse(
+        self, refusal: Problem, receive: Receive, sender: _Sender, head: _Head
+    ) -> None:
+        headers = _headers(refusal, close=head.has_body)
+        await _send(sender, refusal.status, headers, refusal.body, more=head.unread)
+        if head.unread:
+            # All of the answer is there to be read, but it is not over before the rest has come.
+            with anyio.move_on_after(self._linger):
+                while (await receive()).get("more_body"):
+                    pass
+            await sender({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Head:
+    """The headers that are judged. `unread` is whether there is more of the body to come."""
+
+    __slots__ = ("count", "has_body", "repeated", "size", "unread", "values")
+
+    def __init__(self, headers: Iterable[Header]) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.repeated: set[bytes] = set()
+        self.size = self.count = 0
+        for name, value in headers:
+            self.count += 1
+            self.size += len(name) + len(value) + 4
+            if name in _JUDGED:
+                if name in self.values:
+                    self.repeated.add(name)
+                self.values[name] = value.strip(b" \t")
+        chunked = b"transfer-encoding" in self.values
+        self.has_body = chunked or self.values.get(b"content-length", b"0").strip(b"0") != b""
+        self.unread = self.has_body
+
+    @property
+    def host(self) -> bytes:
+        return self.values.get(b"host", b"").lower()
+
+
+def _check_head(scope: Message, head: _Head) -> None:
+    target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if target > TARGET_LIMIT:
+        raise Problem(414, f"the address is longer than {TARGET_LIMIT} bytes", code="uri_too_long")
+    if head.size + target > HEAD_LIMIT or head.count > MOST_HEADERS:
+        raise _head_too_large()
+    if head.repeated & _SINGLE:
+        raise malformed("a header came twice that may come but once", code="repeated_header")
+    length = head.values.get(b"content-length")
+    if length is not None and not (length.isdigit() and len(length) < 20):
+        raise malformed("Content-Length is no number of bytes", code="invalid_content_length")
+    encoding = head.values.get(b"transfer-encoding")
+    if encoding is not None and (encoding.lower() != b"chunked" or length is not None):
+        words = "a body has a Content-Length, or comes in chunks"
+        raise malformed(words, code="invalid_transfer_encoding")
+    if head.values.get(b"upgrade", b"").lower() == b"websocket":
+        raise malformed("this server speaks no WebSocket", code="websocket_not_supported")
+
+
+def _head_too_large() -> Problem:
+    return Problem(
+        431,
+        f"the head of the request is larger than {HEAD_LIMIT} bytes or {MOST_HEADERS} headers",
+        code="headers_too_large",
+    )
+
+
+# --- sending and receiving -----------------------------------------------------------------
+
+
+class _Sender:
+    """Sends on what the app sends, with our headers on the beginning. `status` is 0 before it."""
+
+    __slots__ = ("_safe", "_send", "extra", "status")
+
+    def __init__(self, send: Send, safe: tuple[Header, ...]) -> None:
+        self._send, self._safe = send, safe
+        self.extra: tuple[Header, ...] = ()
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message.get("headers", ()))
+            set_already = {name.lower() for name, _ in headers}
+            headers += [header for header in self._safe if header[0] not in set_already]
+            message = {**message, "headers": [*headers, *self.extra]}
+        await self._send(message)
+
+
+class _Replay:
+    """Gives out a body that has been read already, and then whatever comes."""
+
+    __slots__ = ("_body", "_receive")
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _send(
+    sender: _Sender, status: int, headers: Iterable[Header], body: bytes, *, more: bool = False
+) -> None:
+    await sender({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await sender({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _headers(refusal: Problem, *, close: bool) -> list[Header]:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(refusal.body)),
+        *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items()),
+    ]
+    return [*headers, (b"connection", b"close")] if close else headers
+
+
+def _path(scope: Message) -> str:
+    """For the log: without the query, which may hold anything, and with every odd sign spelled."""
+    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "replace")
+    return ascii(raw[:200].decode("latin-1"))[1:-1]
+
+
+def _note(scope: Message, status: int, seconds: float) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    said = {
+        "method": scope["method"],
+        "path": _path(scope),
+        "status": status,
+        "duration": seconds,
+        "principal": scope["state"]["principal"],
+    }
+    _log.info(
+        "%(method)s %(path)s %(status)d in %(duration).4f s for '%(principal)s'", said, extra=said
+    )
+
+
+# --- what no app sees ----------------------------------------------------------------------
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, guarded where no app can be: to be given to it as `http`.
+
+    uvicorn holds a head of any length for any time, forgets a host that is named in the address
+    itself, and answers what is no HTTP in words of its own.
+    """
+
+    patience = HEAD_PATIENCE
+    _held = 0
+    _slow: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_a_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_the_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        waited = self._slow is not None
+        super().data_received(data)
+        # Where in its first piece a head began is not known, so that piece does not count.
+        self._held = self._held + len(data) if waited and self._slow is not None else 0
+        if self._held > HEAD_LIMIT:
+            self._refuse(_head_too_large())
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_a_head()
+
+    def on_headers_complete(self) -> None:
+        self._have_the_head()
+        if not self.url.startswith(b"/"):
+            # Which of two names is meant is for nobody to guess.
+            self.headers.append((b"host", self.url))
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less than we do)
+        self._refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
+
+    def _expect_a_head(self) -> None:
+        self._have_the_head()
+        self._slow = self.loop.call_later(self.patience, self._too_slow)
+
+    def _have_the_head(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _too_slow(self) -> None:
+        if not self._answering():
+            late = f"no whole head of a request came within {self.patience:g} s"
+            self._refuse(Problem(408, late, code="head_timeout"))
+
+    def _refuse(self, refusal: Problem) -> None:
+        self._have_the_head()
+        # Not into the middle of an answer.
+        if not (self._answering() and self.cycle.response_started):
+            phrase = HTTPStatus(refusal.status).phrase
+            lines = [b"HTTP/1.1 %d %b" % (refusal.status, phrase.encode())]
+            headers = [*_headers(refusal, close=True), *_SAFE]
+            lines += [b"%b: %b" % header for header in headers]
+            self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
+        self.transport.close()
