@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time  # noqa: TID251 (the one to take when none is brought)
 from typing import Literal
 
-from msgspec.structs import replace
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+from msgspec import structs
 
 from holdfast.calls.line import Line
 from holdfast.calls.tasks import task_group
@@ -35,6 +38,9 @@ from holdfast.tools.demo import KeepNote, LookAround
 #: The file in the data directory that holds every run.
 JOURNAL = "journal.db"
 
+#: Runs that one worker carries at a time, unless the settings say otherwise.
+CAPACITY = 1000
+
 #: Seconds a worker may be out of touch with its store before it lets go. A file has no other
 #: worker that could be waiting.
 MEMORY_LEASE = 10.0
@@ -48,6 +54,9 @@ class App:
     runs: Runs
     means: Means
     settings: Settings | None = None
+    worker: Worker | None = None
+    #: Set once the worker has let go of everything.
+    left: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def clock(self) -> Clock:
@@ -87,7 +96,7 @@ class App:
 
 def _as_configured(asked: RunAccepted, settings: Settings, model: str) -> RunAccepted:
     chosen = settings.models[model or settings.default_model]
-    return replace(
+    return structs.replace(
         asked,
         models=choices(settings.models, chosen.name),
         attempts=chosen.attempts,
@@ -110,6 +119,7 @@ async def open_app(
     clock: Clock = time,
     work: bool = True,
     only: Collection[str] | None = None,
+    address: str = "",
 ) -> AsyncIterator[App]:
     """An engine in this process. What is live when it closes is cut off.
 
@@ -120,12 +130,12 @@ async def open_app(
     `settings` say where, and which models there are. Without them and without models of your own
     there is the demo; with it, and without tools of your own, its two.
     `only` are the runs to carry, if not all of them; without `work` none is carried, and wishes
-    can still be recorded.
+    can still be recorded. `address` is where the owner of the directory can be talked to.
     """
     data = data if data is not None or settings is None else settings.data
     name = random_id("worker")
     async with (
-        _open_store(data, worker=name, clock=clock) as store,
+        _open_store(data, worker=name, address=address, clock=clock) as store,
         _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
     ):
         means = Means(
@@ -140,13 +150,22 @@ async def open_app(
             yield app
             return
         ttl = MEMORY_LEASE if data is None else FILE_LEASE
-        worker = Worker(means, name=name, ttl=ttl, only=only)
+        capacity = settings.max_concurrent_runs if settings else CAPACITY
+        worker = Worker(means, name=name, ttl=ttl, only=only, capacity=capacity)
+        app = replace(app, worker=worker)
         async with task_group() as tasks:
-            await tasks.start(worker.run)
+            await tasks.start(_work, worker, app.left)
             try:
                 yield app
             finally:
                 worker.leave(drain=0)
+
+
+async def _work(
+    worker: Worker, left: anyio.Event, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
+) -> None:
+    await worker.run(task_status=task_status)
+    left.set()
 
 
 @asynccontextmanager
@@ -181,7 +200,7 @@ def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 @asynccontextmanager
 async def _open_store(
-    data: str | Path | None, *, worker: str, clock: Clock
+    data: str | Path | None, *, worker: str, address: str, clock: Clock
 ) -> AsyncIterator[Store]:
     if data is None:
         yield MemoryStore(now=clock)
@@ -191,7 +210,10 @@ async def _open_store(
     from holdfast.stores.sqlite import open_sqlite
 
     folder = _from_anywhere(data)
-    async with own(folder, worker=worker), open_sqlite(folder / JOURNAL, now=clock) as store:
+    async with (
+        own(folder, worker=worker, address=address),
+        open_sqlite(folder / JOURNAL, now=clock) as store,
+    ):
         yield store
 
 

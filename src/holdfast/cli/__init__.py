@@ -30,6 +30,7 @@ Try it; no model and no key are needed:
 
 #: Each with what the list of commands says of it.
 _COMMANDS = {
+    "serve": "Serve runs over HTTP.",
     "run": "Run an agent on a prompt, and show it as it goes.",
     "resume": "Take up runs that were left unfinished.",
     "runs": "List the runs, and where each one stands.",

@@ -52,7 +52,8 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
     """Everything a worker needs to carry the run, today or on another machine next week.
 
     `models` are the first choice and its fallbacks, resolved; a resumed run uses these and
-    not what has been configured since. `history` is a conversation that came with the request.
+    not what has been configured since. `history` is a conversation that came with the request;
+    `asked_model` and `metadata` are the request's own words, for whoever asks what became of it.
     """
 
     input: tuple[Part, ...]
@@ -71,6 +72,8 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
     workspace: str = ""
     surface: str = ""
     principal: str = ""
+    asked_model: str = ""
+    metadata: dict[str, str] = {}
 
 
 class RunQueued(_Event, frozen=True, tag="run.queued"):

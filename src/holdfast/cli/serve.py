@@ -1,0 +1,75 @@
+"""`holdfast serve`: runs over HTTP, for as long as it is let."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from holdfast.cli.options import EXIT_CODES, Config, Data
+
+command = App(
+    name="serve",
+    usage="Usage: holdfast serve [OPTIONS]",
+    help="Serve runs over HTTP: start them, follow them live, answer and stop them.\n\n"
+    "Prints one line when it is ready. Every request but /health has to show the key, which is made"
+    " at the first start and kept in the data directory as api_key, for its owner alone; /docs"
+    " describes the rest. Runs that were left unfinished are taken up at once. SIGTERM or Ctrl-C lets"
+    " what is under way finish for a while, leaves the rest to the next start, and exits with 0; a"
+    " second one leaves at once.",
+    help_epilogue=f"""\
+Examples:
+
+  holdfast serve
+  holdfast serve --port 0 --data /srv/runs
+  curl -H "Authorization: Bearer $(cat ~/.local/share/holdfast/api_key)" \\
+    -H "Content-Type: application/json" -d '{{"input": "hello"}}' http://127.0.0.1:8642/v1/runs
+
+Exit codes:
+
+  0    drained, and gone
+{EXIT_CODES}\
+  130  left at once, by a second Ctrl-C
+  143  left at once, by a second SIGTERM
+""",
+)
+
+
+@command.default
+def serve(
+    *,
+    host: Annotated[
+        str | None, Parameter(show_default=False, help="Where to listen; 127.0.0.1 unless given.")
+    ] = None,
+    port: Annotated[
+        str | None,
+        Parameter(show_default=False, help="The port; 8642 unless given, 0 for any that is free."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        Parameter(show_default=False, help="Where runs are kept, if not in the data directory."),
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+) -> int:
+    """Carry out the command, and return the code to exit with."""
+    import logging
+    import sys
+
+    import anyio
+
+    from holdfast.config import read_settings
+    from holdfast.host import serve as host_runs
+
+    settings = read_settings(data=data, config=config, host=host, port=port, store=store)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    anyio.run(host_runs, settings, _ready, backend_options={"use_uvloop": True})
+    return 0
+
+
+def _ready(where: str) -> None:
+    print(f"holdfast is listening on {where}", flush=True)

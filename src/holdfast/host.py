@@ -1,0 +1,65 @@
+"""`holdfast serve`: an engine and a server around it, from the first breath to the last."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib.metadata import version
+from time import time  # noqa: TID251 - the clock of a whole process
+
+import anyio
+from anyio.abc import TaskGroup
+
+from holdfast.app import App, open_app
+from holdfast.calls.tasks import task_group
+from holdfast.config import Settings
+from holdfast.ports import Model, Tool
+from holdfast.server.about import About
+from holdfast.server.keys import load_key
+from holdfast.server.serve import Serving, address, bind
+from holdfast.server.service import Service
+
+
+async def serve(
+    settings: Settings,
+    ready: Callable[[str], None],
+    *,
+    models: Mapping[str, Model] | None = None,
+    tools: Iterable[Tool] | None = None,
+) -> None:
+    """Serve until told to end. `ready` is called with the address once it can be asked.
+
+    Raises ConfigError, DataInUse or StoreError before that. The first signal to end drains; the
+    second leaves at once.
+    """
+    with bind(settings.server) as door:
+        where = address(door, settings.server)
+        async with open_app(settings, models=models, tools=tools, address=where) as app:
+            keys = load_key(settings.data, settings.server.key)
+            service = Service(app.runs, app.means, settings)
+            about = About(settings, app.means, version("holdfast"), leaving=service.draining.is_set)
+            serving = Serving(service, about, settings.server, keys, door, time)
+            async with task_group() as tasks:
+                tasks.start_soon(_heed_signals, app, serving, settings.server.drain, tasks)
+                await serving.serve(partial(ready, where))
+                tasks.cancel_scope.cancel()
+
+
+async def _heed_signals(app: App, serving: Serving, seconds: float, tasks: TaskGroup) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            serving.drain()
+            tasks.start_soon(_drain, app, serving, seconds)
+            break
+        async for number in signals:
+            # Whoever asks twice does not want to wait; what is on record is there.
+            os._exit(128 + number)
+
+
+async def _drain(app: App, serving: Serving, seconds: float) -> None:
+    assert app.worker is not None
+    app.worker.leave(drain=seconds)
+    await app.left.wait()
+    serving.leave()

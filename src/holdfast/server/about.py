@@ -1,0 +1,133 @@
+"""What the server says of itself. True only for what there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from holdfast.config import Settings
+from holdfast.engine.means import Means
+from holdfast.errors import StoreError
+
+_ENDPOINTS = {
+    "run_submission": ("POST", "/v1/runs"),
+    "run_list": ("GET", "/v1/runs"),
+    "run_status": ("GET", "/v1/runs/{run_id}"),
+    "run_events": ("GET", "/v1/runs/{run_id}/events"),
+    "run_journal": ("GET", "/v1/runs/{run_id}/journal"),
+    "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
+    "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
+    "toolsets": ("GET", "/v1/toolsets"),
+    "metrics": ("GET", "/metrics"),
+    "openapi": ("GET", "/openapi.json"),
+}
+
+_FEATURES = {
+    "run_submission": True,
+    "run_status": True,
+    "run_list": True,
+    "run_events_sse": True,
+    "run_events_resumable": True,
+    "run_stop": True,
+    "run_approval_response": True,
+    "run_idempotency": True,
+    "approval_events": True,
+    "approval_identity_v1": True,
+    "tool_progress_events": True,
+    "chat_completions": False,
+    "chat_completions_streaming": False,
+    "responses_api": False,
+    "responses_streaming": False,
+    "session_resources": False,
+    "session_chat": False,
+    "session_fork": False,
+    "run_steer": False,
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """`leaving` tells whether it takes nothing new any more."""
+
+    settings: Settings
+    means: Means
+    version: str
+    leaving: Callable[[], bool]
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    metrics_type: str = CONTENT_TYPE_LATEST
+
+    def health(self) -> dict[str, str]:
+        return {"status": "ok", "platform": "holdfast", "version": self.version}
+
+    async def detailed(self) -> dict[str, Any]:
+        checks = {"store": await self._store(), "model": "ok" if self.means.models else "missing"}
+        well = all(check == "ok" for check in checks.values())
+        return {
+            "status": "ok" if well else "degraded",
+            "platform": "holdfast",
+            "version": self.version,
+            "gateway_state": "draining" if self.leaving() else "running",
+            "readiness": {"status": "ready" if well else "not_ready", "checks": checks},
+            "models": list(self.means.models),
+            "tools": list(self.means.tools),
+            "pid": os.getpid(),
+        }
+
+    async def _store(self) -> str:
+        broken: StoreError | None = getattr(self.means.store, "broken", None)
+        if broken:
+            return "broken"
+        if getattr(self.means.store, "full", False):
+            return "full"
+        try:
+            await self.means.store.queue()
+        except StoreError:
+            return "unavailable"
+        return "ok"
+
+    def capabilities(self) -> dict[str, Any]:
+        return {
+            "object": "hermes.api_server.capabilities",
+            "platform": "holdfast",
+            "version": self.version,
+            "model": self.settings.default_model,
+            "auth": {"type": "bearer", "required": self.settings.server.auth == "token"},
+            "runtime": {
+                "mode": "server_agent",
+                "tool_execution": "server",
+                "split_runtime": False,
+                "description": "The server carries the agent; clients follow it.",
+            },
+            "features": {**_FEATURES, "cors": bool(self.settings.server.cors_origins)},
+            "endpoints": {
+                name: {"method": method, "path": path}
+                for name, (method, path) in _ENDPOINTS.items()
+            },
+        }
+
+    def toolsets(self) -> dict[str, Any]:
+        tools = [
+            {
+                "name": tool.spec.name,
+                "description": tool.spec.description,
+                "writes": tool.spec.writes,
+                "network": tool.spec.network,
+            }
+            for tool in self.means.tools.values()
+        ]
+        whole = {
+            "name": "agent",
+            "label": "Agent",
+            "description": "All tools that a run may use.",
+            "enabled": True,
+            "configured": True,
+            "tools": tools,
+        }
+        return {"object": "list", "platform": "holdfast", "data": [whole] if tools else []}
+
+    def metrics(self) -> bytes:
+        return generate_latest(self.registry)

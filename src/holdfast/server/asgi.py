@@ -1,0 +1,339 @@
+"""The routes: what is asked, whom it is passed to, and how the answer is said. Sentences only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig, ResponseSpec
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.params import Dependency, Parameter
+from litestar.types import ASGIApp
+from msgspec import Raw, Struct
+
+from holdfast.core.events import Recorded
+from holdfast.errors import HoldfastError
+from holdfast.ports import Clock
+from holdfast.server.about import About
+from holdfast.server.problems import (
+    Asked,
+    Envelope,
+    Problem,
+    malformed,
+    no_such_path,
+    problem,
+    wrong_method,
+)
+from holdfast.server.reference import page
+from holdfast.server.requests import cursor
+from holdfast.server.service import Page, Service
+from holdfast.server.status import Status
+from holdfast.server.streams import Stream
+
+RunId = Annotated[str, Parameter(description="The run's id.", max_length=256)]
+Ask = Request[Any, Any, Any]
+#: What the routes are given; it is ours, so nobody need look whether it fits.
+TheService = Annotated[Service, Dependency(skip_validation=True)]
+TheAbout = Annotated[About, Dependency(skip_validation=True)]
+TheClock = Annotated[Clock, Dependency(skip_validation=True)]
+
+
+class Started(Struct, frozen=True):
+    run_id: str
+    status: str = "started"
+    replayed: bool = False
+
+
+class Answered(Struct, frozen=True):
+    run_id: str
+    choice: str
+    resolved: int
+    approval_ids: tuple[str, ...]
+    object: str = "hermes.run.approval_response"
+
+
+class Stopping(Struct, frozen=True):
+    run_id: str
+    status: str
+
+
+class Line(Struct, frozen=True):
+    """An event as it stands in the journal."""
+
+    seq: int
+    at: float
+    event: Raw
+
+
+class Journal(Struct, frozen=True):
+    data: list[Line]
+    object: str = "list"
+
+
+def _refusals(*statuses: int) -> dict[int, ResponseSpec]:
+    every = (400, 401, 413, 421, 431, 500, 503)
+    return {
+        status: ResponseSpec(data_container=Envelope, description="Why not.")
+        for status in sorted({*every, *statuses})
+    }
+
+
+# --- runs -------------------------------------------------------------------------------------
+
+
+@post("/v1/runs", status_code=202, responses=_refusals(409, 415, 429), summary="Start a run")
+async def start_run(
+    request: Ask,
+    service: TheService,
+    idempotency_key: Annotated[str | None, Parameter(header="Idempotency-Key")] = None,
+) -> Response[Started]:
+    """The run is on record when this is answered, and will be carried to an end."""
+    submitted = await service.submit(
+        await request.body(), principal=_who(request), key=idempotency_key
+    )
+    headers = {"X-Run-Id": submitted.run_id}
+    if submitted.replayed:
+        headers["Idempotency-Replayed"] = "true"
+    if session_key := request.headers.get("X-Hermes-Session-Key"):
+        headers["X-Hermes-Session-Key"] = session_key
+    started = Started(submitted.run_id, replayed=submitted.replayed)
+    return Response(started, status_code=202, headers=headers)
+
+
+@get("/v1/runs", responses=_refusals(404), summary="List runs, the newest first")
+async def list_runs(
+    service: TheService,
+    status: Annotated[str | None, Parameter(query="status")] = None,
+    session_id: Annotated[str | None, Parameter(query="session_id")] = None,
+    after: Annotated[str | None, Parameter(query="after")] = None,
+    limit: Annotated[str | None, Parameter(query="limit")] = None,
+) -> Page:
+    asked = {"status": status, "session_id": session_id, "after": after, "limit": limit}
+    return await service.list({name: value for name, value in asked.items() if value})
+
+
+@get("/v1/runs/{run_id:str}", responses=_refusals(404), summary="How a run stands")
+async def read_run(
+    service: TheService,
+    run_id: RunId,
+    wait: Annotated[str | None, Parameter(query="wait")] = None,
+) -> Status:
+    """With `wait`, once it has ended or that many seconds have passed."""
+    return await service.status(run_id, wait=_seconds(wait))
+
+
+@get(
+    "/v1/runs/{run_id:str}/events",
+    responses=_refusals(404),
+    summary="Follow a run",
+    media_type="text/event-stream",
+)
+async def follow_run(
+    service: TheService,
+    clock: TheClock,
+    run_id: RunId,
+    last_event_id: Annotated[str | None, Parameter(header="Last-Event-ID")] = None,
+    after: Annotated[str | None, Parameter(query="after")] = None,
+) -> Response[bytes]:
+    """Server-sent events, all that were and all that come, until the run has ended."""
+    await service.exists(run_id)
+    return _Streamed(Stream(service, run_id, after=cursor(last_event_id, after), clock=clock))
+
+
+@get("/v1/runs/{run_id:str}/journal", responses=_refusals(404), summary="The events on record")
+async def read_journal(
+    service: TheService,
+    run_id: RunId,
+    after: Annotated[str | None, Parameter(query="after")] = None,
+) -> Journal:
+    return Journal([_line(one) for one in await service.journal(run_id, after=cursor(None, after))])
+
+
+@post(
+    "/v1/runs/{run_id:str}/approval",
+    status_code=200,
+    responses=_refusals(404, 409, 415),
+    summary="Answer an approval",
+)
+async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> Answered:
+    with _asking("approval"):
+        choice, settled = await service.answer(
+            run_id, await request.body(), principal=_who(request)
+        )
+    return Answered(run_id, choice, len(settled), tuple(settled))
+
+
+@post(
+    "/v1/runs/{run_id:str}/stop",
+    status_code=200,
+    responses=_refusals(404, 415),
+    summary="Stop a run",
+)
+async def stop_run(request: Ask, service: TheService, run_id: RunId) -> Stopping:
+    """Answered as soon as the wish is on record; nothing new starts from then on."""
+    stands = await service.stop(run_id, await request.body(), principal=_who(request))
+    return Stopping(run_id, stands)
+
+
+# --- the service ------------------------------------------------------------------------------
+
+
+@get(["/health", "/v1/health"], summary="Whether it lives", security=[])
+async def health(about: TheAbout) -> dict[str, str]:
+    return about.health()
+
+
+@get("/health/detailed", responses=_refusals(), summary="How it is")
+async def detailed_health(about: TheAbout) -> dict[str, Any]:
+    return await about.detailed()
+
+
+@get("/v1/capabilities", responses=_refusals(), summary="What it can do")
+async def capabilities(about: TheAbout) -> dict[str, Any]:
+    return about.capabilities()
+
+
+@get("/v1/toolsets", responses=_refusals(), summary="The tools there are")
+async def toolsets(about: TheAbout) -> dict[str, Any]:
+    return about.toolsets()
+
+
+@get("/metrics", responses=_refusals(), summary="Numbers for Prometheus", media_type=MediaType.TEXT)
+async def metrics(about: TheAbout) -> Response[bytes]:
+    return Response(about.metrics(), headers={"Content-Type": about.metrics_type})
+
+
+@get("/openapi.json", responses=_refusals(), summary="This, for machines", include_in_schema=False)
+async def openapi(request: Ask) -> dict[str, Any]:
+    return request.app.openapi_schema.to_schema()
+
+
+@get("/docs", summary="This, for people", include_in_schema=False)
+async def reference(request: Ask) -> Response[str]:
+    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(
+        page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML, headers=headers
+    )
+
+
+# --- putting it together ----------------------------------------------------------------------
+
+ROUTES = [
+    start_run,
+    list_runs,
+    read_run,
+    follow_run,
+    read_journal,
+    answer_approval,
+    stop_run,
+    health,
+    detailed_health,
+    capabilities,
+    toolsets,
+    metrics,
+    openapi,
+    reference,
+]
+
+
+def make_asgi(service: Service, about: About, clock: Clock) -> ASGIApp:
+    """The routes with what they need. Whoever serves them guards them."""
+    return Litestar(
+        route_handlers=ROUTES,
+        dependencies={
+            "service": _given(service),
+            "about": _given(about),
+            "clock": _given(clock),
+        },
+        exception_handlers={
+            Problem: _refuse,
+            HoldfastError: _explain,
+            HTTPException: _no_route,
+        },
+        logging_config=None,
+        openapi_config=OpenAPIConfig(
+            title="Holdfast",
+            version=about.version,
+            description="Runs AI agents so that a run never hangs, never loses anything, and can"
+            " always be stopped.",
+            components=Components(
+                security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}
+            ),
+            security=[{"token": []}],
+            render_plugins=[],
+        ),
+        debug=False,
+    )
+
+
+class _Streamed(Response[bytes]):
+    """An answer that is an ASGI app of its own."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(b"", media_type="text/event-stream")
+        self._stream = stream
+
+    def to_asgi_response(self, *_arguments: Any, **_options: Any) -> Any:
+        return self._stream
+
+
+@contextmanager
+def _asking(what: Asked) -> Iterator[None]:
+    """The same error means another thing to who asks for another."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise problem(error, asked=what) from error
+
+
+def _given(value: Any) -> Provide:
+    async def give() -> Any:
+        return value
+
+    return Provide(give)
+
+
+def _who(request: Ask) -> str:
+    return str(request.scope["state"].get("principal", ""))
+
+
+def _seconds(value: str | None) -> float:
+    try:
+        seconds = float(value or 0)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise malformed("wait must be a number of seconds", param="wait")
+    return seconds
+
+
+def _line(recorded: Recorded) -> Line:
+    return Line(recorded.seq, recorded.at, Raw(recorded.body))
+
+
+def _refuse(_request: Ask, refusal: Problem) -> Response[bytes]:
+    return Response(
+        refusal.body,
+        status_code=refusal.status,
+        headers=dict(refusal.headers),
+        media_type=MediaType.JSON,
+    )
+
+
+def _explain(request: Ask, error: HoldfastError) -> Response[bytes]:
+    return _refuse(request, problem(error))
+
+
+def _no_route(request: Ask, error: HTTPException) -> Response[bytes]:
+    """What the framework itself refuses, in our own words."""
+    if error.status_code == 404:
+        return _refuse(request, no_such_path())
+    if error.status_code == 405:
+        return _refuse(request, wrong_method())
+    if error.status_code < 500:
+        return _refuse(request, malformed(error.detail))
+    return _refuse(request, problem(error))

@@ -1,0 +1,146 @@
+"""The life of a server: it binds, says that it is ready, serves, drains, and goes.
+
+uvicorn serves; when to begin and to end is decided here, since it knows nothing of runs.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+import anyio
+import uvicorn
+
+from holdfast.calls.tasks import task_group
+from holdfast.config import ServerSettings
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock
+from holdfast.server.about import About
+from holdfast.server.asgi import make_asgi
+from holdfast.server.guard import Connection, Guard
+from holdfast.server.keys import Keys
+from holdfast.server.service import Service
+
+#: Connections that may wait to be taken up.
+BACKLOG = 4096
+
+#: Seconds for answers under way to be finished once all streams have been left.
+LAST_WORDS = 2.0
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """The door, so that everyone can be told where it is. Raises ConfigError."""
+    _check_exposure(settings)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((settings.host, settings.port))
+        door.listen(BACKLOG)
+    except OSError as error:
+        door.close()
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
+    return door
+
+
+def address(door: socket.socket, settings: ServerSettings) -> str:
+    host, port = door.getsockname()[:2]
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _check_exposure(settings: ServerSettings) -> None:
+    """Beyond this machine nothing is said in clear, nor to anybody who asks."""
+    try:
+        loopback = settings.host == "localhost" or ip_address(settings.host).is_loopback
+    except ValueError:
+        loopback = False
+    if loopback:
+        return
+    if settings.auth == "none":
+        raise ConfigError(
+            f'auth is "none", which is for loopback alone, and host is {settings.host}'
+        )
+    if not (settings.tls_cert and settings.tls_key) and not settings.behind_proxy:
+        raise ConfigError(
+            f"host is {settings.host}, which others can reach: set tls_cert and tls_key, or"
+            " behind_proxy if something in front speaks TLS"
+        )
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Whoever runs the server hears them."""
+        yield
+
+
+class _Connection(Connection):
+    def on_message_begin(self) -> None:
+        """An answer that is not to look like a whole one can end in no other way."""
+        super().on_message_begin()
+        self.scope["state"]["hang_up"] = self.transport.abort
+
+
+class Serving:
+    """One server, from ready to gone."""
+
+    def __init__(
+        self,
+        service: Service,
+        about: About,
+        settings: ServerSettings,
+        keys: Keys,
+        door: socket.socket,
+        clock: Clock,
+    ) -> None:
+        self._service, self._settings, self._door = service, settings, door
+        guarded = Guard(
+            make_asgi(service, about, clock),
+            settings=settings,
+            keys=keys,
+            port=lambda: int(door.getsockname()[1]),
+        )
+        self._server = _Server(
+            uvicorn.Config(
+                guarded,
+                http=_Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=True,
+                proxy_headers=False,
+                timeout_keep_alive=75,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+        self._drained = anyio.Event()
+
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Until `drain` has been called and is done, or `leave`."""
+        async with task_group() as tasks:
+            tasks.start_soon(self._server.serve, [self._door])
+            while not self._server.started:  # noqa: ASYNC110 (it has no event for it)
+                await anyio.sleep(0.002)
+            ready()
+            await self._drained.wait()
+            self._service.left.set()
+            self._server.should_exit = True
+            with anyio.move_on_after(LAST_WORDS):
+                while self._server.server_state.connections:  # noqa: ASYNC110 (nor for this)
+                    await anyio.sleep(0.01)
+            self._server.force_exit = True
+
+    def drain(self) -> None:
+        """Take nothing new; whoever follows is told."""
+        self._service.draining.set()
+
+    def leave(self) -> None:
+        """What is under way has ended, or may not take longer."""
+        self._drained.set()
