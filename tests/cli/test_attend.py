@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast.app import App, open_app
-from holdfast.cli.attend import LEFT, Attendant
+from holdfast.cli.attend import LEFT, Attendant, Near
 from holdfast.core.events import (
     ApprovalRequested,
     ModelChoice,
@@ -77,12 +77,12 @@ class Answering:
 async def attend(app, viewer, *, log=None, choice="once", after=0.0, leave=print, approval="ask"):
     log = [] if log is None else log
     attendant = Attendant(
-        app,
+        Near(app),
         viewer,
         ask=lambda request: Answering(request, log, choice, after),
         leave=leave,
     )
-    return await attendant.attend(app.prepare("hello", approval=approval))
+    return await attendant.attend(await app.runs.accept(app.prepare("hello", approval=approval)))
 
 
 def asking(name="pay", **options):
@@ -126,8 +126,8 @@ async def test_a_signal_at_the_very_end_changes_nothing():
 async def test_a_signal_that_comes_too_late_to_stop_anything_is_let_be():
     """The run ends between the signal and the stop."""
     async with opened(["Hi"]) as app:
-        attendant = Attendant(app, Watcher(), ask=None, leave=print)
-        await attendant.attend(app.prepare("hello"))
+        attendant = Attendant(Near(app), Watcher(), ask=None, leave=print)
+        await attendant.attend(await app.runs.accept(app.prepare("hello")))
 
         class Late:
             came, name = anyio.Event(), "Ctrl-C"
@@ -262,7 +262,7 @@ async def test_a_run_is_shown_as_far_as_it_got_and_then_as_it_goes():
     viewer = Watcher()
     async with opened(["Once ", Silence(60), "upon a time"]) as app:
         run_id = await left(app, TextStreamed)
-        code = await Attendant(app, viewer, ask=None, leave=print).resume(run_id)
+        code = await Attendant(Near(app), viewer, ask=None, leave=print).resume(run_id)
     assert code == 0
     assert viewer.begun[0] == run_id
     assert TextStreamed in map(type, viewer.begun[1])
@@ -275,7 +275,7 @@ async def test_a_run_that_has_ended_meanwhile_is_shown_whole():
     viewer = Watcher()
     async with opened(["Hi"]) as app:
         run_id = await left(app, RunCompleted)
-        assert await Attendant(app, viewer, ask=None, leave=print).resume(run_id) == 0
+        assert await Attendant(Near(app), viewer, ask=None, leave=print).resume(run_id) == 0
     assert viewer.begun[1][-1] == RunCompleted()
     assert viewer.events == []
 
@@ -287,7 +287,7 @@ async def test_a_question_that_waits_is_put_and_answered_ones_are_not():
         pending = (await app.runs.state(run_id)).pending
         await app.runs.answer(run_id, "deny", approval_id=pending[0].request.approval_id)
         ask = partial(Answering, log=log, choice="once", after=1.0)
-        assert await Attendant(app, Watcher(), ask=ask, leave=print).resume(run_id) == 0
+        assert await Attendant(Near(app), Watcher(), ask=ask, leave=print).resume(run_id) == 0
     assert log.count("asked") == 1
 
 
@@ -301,7 +301,7 @@ async def test_where_nobody_can_be_asked_it_is_left_once_nothing_else_goes_on():
     calls = [Call("look"), Call("pay")]
     async with opened(calls, ["Done"], tools=[look, asking(parallel=True)]) as app:
         run_id = await left(app, ApprovalRequested)
-        assert await Attendant(app, viewer, ask=None, leave=print).resume(run_id) == LEFT
+        assert await Attendant(Near(app), viewer, ask=None, leave=print).resume(run_id) == LEFT
         assert (await app.runs.state(run_id)).status.live
     assert outcomes(viewer) == ["ok"]
 
@@ -319,7 +319,7 @@ async def test_what_is_not_here_is_not_waited_for(models, tools):
     means = Means(store=store, models=models, tools={})
     app = App(Runs(means), means)
     with anyio.fail_after(5):
-        assert await Attendant(app, Watcher(), ask=None, leave=print).resume("run_1") == LEFT
+        assert await Attendant(Near(app), Watcher(), ask=None, leave=print).resume("run_1") == LEFT
 
 
 async def test_a_store_that_takes_nothing_more_ends_it():
@@ -327,7 +327,7 @@ async def test_a_store_that_takes_nothing_more_ends_it():
         run_id = await left(app, TextStreamed)
         app.means.store.broken = StoreUnavailable("the disk is gone")
         with pytest.raises(StoreUnavailable, match="the disk is gone"):
-            await Attendant(app, Watcher(), ask=None, leave=print).resume(run_id)
+            await Attendant(Near(app), Watcher(), ask=None, leave=print).resume(run_id)
 
 
 @pytest.mark.real_time

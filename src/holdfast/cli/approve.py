@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data, RunWord
+from holdfast.cli.options import EXIT_CODES, Data, RunWord, Url
 from holdfast.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.cli.far import Far
     from holdfast.core.events import Choice
     from holdfast.core.state import RunState
+    from holdfast.engine.runs import Runs
 
 _CHOICES = ("once", "session", "always", "deny")
 
@@ -48,15 +50,21 @@ def approve(
             " are pending.",
         ),
     ],
+    url: Url = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     import anyio
 
-    from holdfast.cli.shelf import open_shelf, short
+    from holdfast.cli.shelf import open_shelf, server_of, short
     from holdfast.cli.visible import one_line
+    from holdfast.config import read_data
 
     approval, choice = _read(words)
+    if (there := server_of(read_data(data=data), url)) is not None:
+        tool = anyio.run(_answer_far, there, run, approval, choice)
+        print(one_line(f"{tool}: {choice}"))
+        return 0
     with open_shelf(data) as shelf:
         folder, run_id = shelf.folder, shelf.archive.find(run)
     tool = anyio.run(_answer, folder, run_id, approval, choice)
@@ -74,15 +82,25 @@ def _read(words: tuple[str, ...]) -> tuple[str, Choice]:
     )
 
 
+async def _answer_far(there: Far, word: str, approval: str, choice: Choice) -> str:
+    run_id = there.find(word)
+    return await _settle(there, run_id, approval, choice)
+
+
 async def _answer(folder: Path, run_id: str, approval: str, choice: Choice) -> str:
     from holdfast.app import open_app
 
     async with open_app(data=folder, work=False) as app:
-        state = await app.runs.state(run_id)
-        tools = {one.request.approval_id: one.request.tool for one in state.pending}
-        approval_id = _meant(approval, state) if approval else ""
-        (settled,) = await app.runs.answer(run_id, choice, approval_id=approval_id, by="terminal")
-        return tools[settled]
+        return await _settle(app.runs, run_id, approval, choice)
+
+
+async def _settle(runs: Runs | Far, run_id: str, approval: str, choice: Choice) -> str:
+    """The tool whose call was answered."""
+    state = await runs.state(run_id)
+    tools = {one.request.approval_id: one.request.tool for one in state.pending}
+    approval_id = _meant(approval, state) if approval else ""
+    (settled,) = await runs.answer(run_id, choice, approval_id=approval_id, by="terminal")
+    return tools[settled]
 
 
 def _meant(word: str, state: RunState) -> str:

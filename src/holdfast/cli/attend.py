@@ -5,8 +5,9 @@ Where nobody can be asked, a run that waits for somebody is left waiting: its jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -19,15 +20,15 @@ from holdfast.cli.question import Question
 from holdfast.cli.screen import Viewer
 from holdfast.core.events import (
     ApprovalRequested,
+    Choice,
     Recorded,
-    RunAccepted,
     RunCompleted,
     RunFailed,
 )
 from holdfast.core.phase import phase
 from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, HoldfastError
 
 #: Seconds without news after which somebody wonders what is going on, and between two looks.
 WONDER = 1.5
@@ -41,6 +42,52 @@ _ROOM = "there is space on the disk again"
 LEFT = 3
 
 
+class Place(Protocol):
+    """Where a run is carried and can be talked to: here, or on a server."""
+
+    @property
+    def full(self) -> bool: ...
+
+    @property
+    def trouble(self) -> HoldfastError | None: ...
+
+    def clock(self) -> float: ...
+
+    def has(self, kind: str, name: str) -> bool: ...
+
+    async def read(self, run_id: str) -> Sequence[Recorded]: ...
+
+    def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]: ...
+
+    async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None: ...
+
+    async def answer(
+        self, run_id: str, choice: Choice, *, approval_id: str = "", by: str = ""
+    ) -> tuple[str, ...]: ...
+
+
+class Near:
+    """Here, in an app of this process."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.clock = app.clock
+        self.follow, self.stop, self.answer = app.runs.follow, app.runs.stop, app.runs.answer
+        self.read = app.means.store.read
+
+    @property
+    def trouble(self) -> HoldfastError | None:
+        return self._app.trouble
+
+    @property
+    def full(self) -> bool:
+        return bool(getattr(self._app.means.store, "full", False))
+
+    def has(self, kind: str, name: str) -> bool:
+        means = self._app.means
+        return name in (means.models if kind == "model" else means.tools)
+
+
 class Attendant:
     """`ask` makes the question that is put to a person; None: nobody is there to be asked.
 
@@ -49,13 +96,13 @@ class Attendant:
 
     def __init__(
         self,
-        app: App,
+        place: Place,
         viewer: Viewer,
         *,
         ask: Callable[[ApprovalRequested], Question] | None,
         leave: Callable[[int], object],
     ) -> None:
-        self._app, self._runs, self._viewer = app, app.runs, viewer
+        self._place, self._viewer = place, viewer
         self._ask, self._leave = ask, leave
         self._run_id = ""
         self._state = RunState()
@@ -64,15 +111,15 @@ class Attendant:
         self._asking = anyio.CancelScope()
         self._asked: set[str] = set()
 
-    async def attend(self, accepted: RunAccepted, *, run_id: str = "") -> int:
-        """Carry a new run to its end. Returns the code to exit with."""
-        self._run_id = await self._runs.accept(accepted, run_id=run_id)
+    async def attend(self, run_id: str) -> int:
+        """See a new run to its end. Returns the code to exit with."""
+        self._run_id = run_id
         return await self._see_through(())
 
     async def resume(self, run_id: str) -> int:
-        """Show what there is of a run, and carry it on to its end."""
+        """Show what there is of a run, and see it to its end."""
         self._run_id = run_id
-        return await self._see_through(await self._app.means.store.read(run_id))
+        return await self._see_through(await self._place.read(run_id))
 
     async def _see_through(self, journal: Sequence[Recorded]) -> int:
         self._state = replay(journal)
@@ -98,7 +145,7 @@ class Attendant:
     async def _watch(self, tasks: TaskGroup) -> None:
         if self._stuck():
             return
-        journal = self._runs.follow(self._run_id, after=self._state.seq)
+        journal = self._place.follow(self._run_id, after=self._state.seq)
         async with aclosing(journal):
             async for recorded in journal:
                 self._state = fold(self._state, recorded)
@@ -119,16 +166,16 @@ class Attendant:
             case "approval":
                 return self._ask is None
             case "missing_model":
-                return waits.name not in self._app.means.models
+                return not self._place.has("model", waits.name)
             case "missing_tool":
-                return waits.name not in self._app.means.tools
+                return not self._place.has("tool", waits.name)
             case other:
                 return other == "newer_version"
 
     async def _stop_when_told(self, interrupts: Interrupts) -> None:
         await interrupts.came.wait()
         try:
-            await self._runs.stop(self._run_id, by="terminal", reason=interrupts.name)
+            await self._place.stop(self._run_id, by="terminal", reason=interrupts.name)
         except Conflict:
             pass  # it has just ended by itself
 
@@ -137,13 +184,13 @@ class Attendant:
         full = False
         while True:
             await anyio.sleep(TICK)
-            if trouble := self._app.trouble:
+            if trouble := self._place.trouble:
                 raise trouble
-            if full != getattr(self._app.means.store, "full", False):
+            if full != self._place.full:
                 full = not full
                 self._viewer.warn(_FULL if full else _ROOM)
             if not self._question and anyio.current_time() - self._heard >= WONDER:
-                self._viewer.wait(phase(self._state), now=self._app.clock())
+                self._viewer.wait(phase(self._state), now=self._place.clock())
 
     # --- questions
 
@@ -164,7 +211,7 @@ class Attendant:
             await anyio.lowlevel.checkpoint()
             choice = await question.ask()
             try:
-                await self._runs.answer(
+                await self._place.answer(
                     self._run_id, choice, approval_id=question.request.approval_id, by="terminal"
                 )
             except Conflict:

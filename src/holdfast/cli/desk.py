@@ -12,7 +12,8 @@ from typing import Literal, NoReturn
 import anyio
 
 from holdfast.app import App, open_app
-from holdfast.cli.attend import LEFT, Attendant
+from holdfast.cli.attend import LEFT, Attendant, Near, Place
+from holdfast.cli.far import Far
 from holdfast.cli.keyboard import Keyboard
 from holdfast.cli.question import Question
 from holdfast.cli.screen import JsonLines, Screen, Viewer
@@ -43,9 +44,22 @@ class Desk:
 
         async def attend(attendant: Attendant, app: App) -> int:
             accepted = app.prepare(prompt, model=model, approval=approval, surface="terminal")
-            return await attendant.attend(accepted, run_id=self._run_id)
+            await app.runs.accept(accepted, run_id=self._run_id)
+            return await attendant.attend(self._run_id)
 
         return self._carry(random_id("run"), attend, ask=approval == "ask")
+
+    def run_far(
+        self, there: Far, prompt: str, *, model: str = "", approval: Literal["ask", "deny"]
+    ) -> int:
+        """Have a server carry one run, and see it to its end. Returns the code to exit with."""
+        self._run_id = there.submit(prompt, model=model, approval=approval)
+
+        async def attend() -> int:
+            attendant = self._attendant(there, ask=approval == "ask")
+            return await attendant.attend(self._run_id)
+
+        return self._said(anyio.run(attend))
 
     def resume(self, run_ids: Sequence[str], *, ask: bool) -> int:
         """Carry these on, one after the other. Returns the code to exit with.
@@ -65,13 +79,14 @@ class Desk:
         self, run_id: str, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool
     ) -> int:
         self._run_id = run_id
-        code = anyio.run(partial(self._open, attend, ask=ask))
+        return self._said(anyio.run(partial(self._open, attend, ask=ask)))
+
+    def _said(self, code: int) -> int:
+        run = short(self._run_id)
         if code == LEFT:
-            self._notes.line(
-                f"! left waiting; holdfast show {short(run_id)} says for what", "yellow"
-            )
+            self._notes.line(f"! left waiting; holdfast show {run} says for what", "yellow")
         elif code and self._notes.is_terminal:
-            self._notes.line(f"kept; see it with: holdfast show {short(run_id)}", "dim")
+            self._notes.line(f"kept; see it with: holdfast show {run}", "dim")
         return code
 
     async def _open(self, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool) -> int:
@@ -81,11 +96,11 @@ class Desk:
             # Whatever else is unfinished waits to be resumed, not to go on behind somebody's back.
             only=(self._run_id,),
         ) as app:
-            question = partial(Question, terminal=self._notes, keyboard=self._keyboard)
-            attendant = Attendant(
-                app, self._viewer, ask=question if ask else None, leave=self._leave
-            )
-            return await attend(attendant, app)
+            return await attend(self._attendant(Near(app), ask=ask), app)
+
+    def _attendant(self, place: Place, *, ask: bool) -> Attendant:
+        question = partial(Question, terminal=self._notes, keyboard=self._keyboard)
+        return Attendant(place, self._viewer, ask=question if ask else None, leave=self._leave)
 
     def _leave(self, code: int) -> NoReturn:
         """Go without waiting for anything; whatever hangs is left hanging."""

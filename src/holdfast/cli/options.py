@@ -26,6 +26,16 @@ Config: TypeAlias = Annotated[
     ),
 ]
 
+Url: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--url",
+        show_default=False,
+        help="A server to talk to. Unless given, it is the one that owns the data directory, if one"
+        " does. Its key is HOLDFAST_API_KEY, or the one in the data directory.",
+    ),
+]
+
 RunWord: TypeAlias = Annotated[
     str, Parameter(name="RUN", show_default=False, help="The run's id, or the beginning of it.")
 ]

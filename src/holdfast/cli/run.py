@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Config, Data
+from holdfast.cli.options import EXIT_CODES, Config, Data, Url
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -83,19 +83,25 @@ def run(
         ),
     ] = "",
     pace: Pace = 0.03,
+    url: Url = None,
     config: Config = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     from holdfast.cli.desk import Desk
+    from holdfast.cli.shelf import server_of
     from holdfast.config import read_settings
 
     check_pace(pace)
     settings = read_settings(data=data, config=config)
-    check_model(settings, model)
+    there = server_of(settings.data, url)
+    if there is None:
+        check_model(settings, model)
     text = _read(prompt)
     desk = Desk(settings, json=json, pace=pace)
     asked = _approval(approval, json=json, person=desk.person)
+    if there is not None:
+        return desk.run_far(there, text, model=model, approval=asked)
     return desk.run(text, model=model, approval=asked)
 
 

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.config import read_data
 from holdfast.stores.archive import Archive, open_archive
 from holdfast.stores.owner import Owner, owner
+
+if TYPE_CHECKING:
+    from holdfast.cli.far import Far
 
 #: As in `holdfast.app`, which takes too long to load for this.
 JOURNAL = "journal.db"
@@ -38,6 +42,18 @@ def open_shelf(data: str | None) -> Iterator[Shelf]:
     folder = read_data(data=data)
     with open_archive(folder / JOURNAL) as archive:
         yield Shelf(folder, archive)
+
+
+def server_of(folder: Path, url: str | None) -> Far | None:
+    """The server to talk to: the one that is named, or the one that owns the directory, or none."""
+    if url is None:
+        found = owner(folder)
+        url = found.address if found else None
+    if not url:
+        return None
+    from holdfast.cli.far import far
+
+    return far(url, folder)
 
 
 def short(run_id: str) -> str:

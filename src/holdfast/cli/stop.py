@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from holdfast.cli.options import EXIT_CODES, Data, RunWord
+from holdfast.cli.options import EXIT_CODES, Data, RunWord, Url
 from holdfast.errors import JournalDamaged
 
 if TYPE_CHECKING:
+    from holdfast.cli.far import Far
     from holdfast.core.events import Recorded
 
 #: The code to exit with when the run is left for somebody else to end.
@@ -38,9 +39,15 @@ Exit codes:
 
 
 @command.default
-def stop(run: RunWord, /, *, data: Data = None) -> int:
+def stop(run: RunWord, /, *, url: Url = None, data: Data = None) -> int:
     """Carry out the command, and return the code to exit with."""
     import anyio
+
+    from holdfast.cli.shelf import server_of
+    from holdfast.config import read_data
+
+    if (there := server_of(read_data(data=data), url)) is not None:
+        return anyio.run(_stop_far, there, run)
 
     from holdfast.cli.screen import Screen
     from holdfast.cli.shelf import open_shelf
@@ -59,6 +66,21 @@ def stop(run: RunWord, /, *, data: Data = None) -> int:
     whose = f"a newer version, which understands {state.unknown}," if state.unknown else "somebody"
     terminal.line(f"! that it is to stop is on record; it ends when {whose} takes it up", "yellow")
     return LEFT
+
+
+async def _stop_far(there: Far, word: str) -> int:
+    from holdfast.cli.screen import Screen
+    from holdfast.cli.terminal import Terminal
+
+    run_id = there.find(word)
+    before = there.journal(run_id)
+    await there.stop(run_id, reason="holdfast stop")
+    terminal = Terminal(sys.stdout)
+    screen = Screen(terminal, terminal)
+    screen.begin(run_id, before, after=before[-1].seq)
+    async for recorded in there.follow(run_id, after=before[-1].seq):
+        screen.show(recorded)
+    return 0
 
 
 async def _stop(folder: Path, run_id: str) -> Sequence[Recorded]:

@@ -39,6 +39,7 @@ __all__ = [
     "Settings",
     "ToolSettings",
     "read_data",
+    "read_key",
     "read_settings",
     "secrets",
 ]
@@ -105,6 +106,19 @@ def read_data(
     if data is not None or environ.get("HOLDFAST_DATA"):
         return _data(data, NO_FILE, environ, platform, cwd)
     return _data(None, find_file(config, environ, cwd), environ, platform, cwd)
+
+
+def read_key(
+    folder: Path,
+    environ: Mapping[str, str] = os.environ,  # noqa: TID251 (the one reader of the environment)
+) -> str:
+    """The key of the server of this data directory, as its own commands show it. "" if there is none."""
+    if key := environ.get("HOLDFAST_API_KEY"):
+        return key
+    try:
+        return (folder / "api_key").read_text().strip()
+    except OSError:
+        return ""
 
 
 def secrets(
