@@ -22,9 +22,10 @@ from msgspec import structs
 
 from holdfast.calls.line import Line
 from holdfast.calls.tasks import task_group
-from holdfast.config import Settings
+from holdfast.config import Settings, secrets
 from holdfast.core.events import ModelChoice, RunAccepted
 from holdfast.core.messages import Text
+from holdfast.core.secrets import Secrets
 from holdfast.engine.means import Means, random_id
 from holdfast.engine.runs import Runs
 from holdfast.engine.worker import Worker
@@ -138,12 +139,14 @@ async def open_app(
         _open_store(data, worker=name, address=address, clock=clock) as store,
         _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
     ):
+        named = _by_name(_own_tools(found) if tools is None else tools)
         means = Means(
             store=store,
             models=found,
-            tools=_by_name(_own_tools(found) if tools is None else tools),
+            tools=named,
             clock=clock,
             lines=lines,
+            secrets=_held(settings, (*found, *named)),
         )
         app = App(Runs(means), means, None if models is not None else settings)
         if not work:
@@ -181,6 +184,12 @@ async def _open_models(
         return
     async with open_lines(settings.models, demo=demo, clock=clock) as lines:
         yield {name: line.model for name, line in lines.items()}, lines
+
+
+def _held(settings: Settings | None, names: Iterable[str]) -> Secrets:
+    """What must never be recorded. What things are called is not among it, whatever holds it."""
+    known = (*names, str(settings.workspace)) if settings else tuple(names)
+    return Secrets(secrets(settings=settings), known=known)
 
 
 def _own_tools(models: Mapping[str, Model]) -> tuple[Tool, ...]:

@@ -3,6 +3,7 @@ from hashlib import sha256
 import anyio
 import pytest
 
+from holdfast.calls.foreign import MOST_WORDS
 from holdfast.calls.line import Endpoint, Line
 from holdfast.core.events import (
     InputAdded,
@@ -11,6 +12,7 @@ from holdfast.core.events import (
     ModelFailed,
     ModelHeard,
     ModelReplied,
+    ReasoningStreamed,
     RunAccepted,
     RunWaiting,
     StopRequested,
@@ -20,6 +22,7 @@ from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Asked, BlobRef, Done, Image, Reasoning, Text, Unstreamed, plain
 from holdfast.core.phase import phase
 from holdfast.core.plan import CallModel
+from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.call import MOST_CALLS, MOST_TEXT, call_model
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
@@ -28,6 +31,8 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import STARTED, held
 from holdfast.testing.scripted import Ack, Call, CutOff, ScriptedModel, ScriptedTool, Silence, Think
 from holdfast.testing.stage import stage
+
+KEY = "sk-canary-0123456789"
 
 
 async def outcome(*scripts, **accepted):
@@ -248,3 +253,48 @@ async def test_while_an_endpoint_is_left_alone_the_fallback_is_asked_at_once():
         began = anyio.current_time()
         assert (await play.ended(await play.start(attempts=5))).output == "b"
         assert (anyio.current_time(), main.calls) == (began, 5)
+
+
+async def called(script):
+    """The events of one attempt on this script, by a scribe that keeps a secret."""
+    store, secrets = MemoryStore(now=anyio.current_time), Secrets([KEY])
+    scribe = await Scribe.open(store, await held(store), secrets)
+    await scribe.record(STARTED)
+    means = Means(store, {"model": ScriptedModel(script)}, secrets=secrets)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        await call_model(scribe, means, CallModel(turn=1, attempt=1, model="model"))
+        tasks.cancel_scope.cancel()
+    return [recorded.event for recorded in await store.read("run_1", after=3)]
+
+
+def streamed(events, kind=TextStreamed):
+    return "".join(event.text for event in events if isinstance(event, kind))
+
+
+async def test_the_text_of_a_reply_is_exactly_what_was_streamed_without_its_secrets():
+    events = await called(["a ", KEY[:7], Think(KEY[:3]), KEY[7:], Think(KEY[3:]), " desk"])
+    assert streamed(events) == only(events, ModelReplied).text == f"a {MASK} desk"
+    assert streamed(events, ReasoningStreamed) == MASK
+    assert isinstance(events[-1], ModelReplied)
+
+
+async def test_text_that_begins_like_a_secret_is_whole_when_the_reply_ends():
+    events = await called(["a ", KEY[:-1]])
+    assert streamed(events) == only(events, ModelReplied).text == f"a {KEY[:-1]}"
+
+
+async def test_what_was_there_of_a_secret_when_the_stream_broke_is_masked():
+    events = await called(["a ", KEY[:-1], CutOff()])
+    assert streamed(events) == f"a {MASK}" and isinstance(events[-1], ModelFailed)
+
+
+async def test_a_silence_after_words_that_are_held_back_is_a_stall_like_any_other():
+    events = await called(["sk-", Silence()])
+    assert (only(events, ModelFailed).reason, anyio.current_time()) == ("idle_kill", 120)
+    assert isinstance(events[0], ModelHeard)
+
+
+async def test_half_a_secret_at_the_end_of_an_error_that_is_cut_short_is_masked():
+    events = await called([ModelUnavailable("x" * (MOST_WORDS - 10) + KEY)])
+    assert only(events, ModelFailed).message == "x" * (MOST_WORDS - 10) + MASK

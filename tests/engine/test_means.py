@@ -12,3 +12,7 @@ def test_a_worker_has_a_clock_and_ids_without_being_given_any():
     means = Means(store=MemoryStore(), models={})
     assert means.clock() > 1.6e9
     assert means.new_id("apr").startswith("apr_")
+
+
+def test_a_worker_that_was_told_of_no_secrets_hides_nothing():
+    assert not Means(store=MemoryStore(), models={}).secrets

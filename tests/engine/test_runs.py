@@ -1,9 +1,19 @@
+import dataclasses
+
 import anyio
 import pytest
 
-from holdfast.core.events import ApprovalAnswered, ApprovalRequested, StopRequested
+from holdfast.core.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    ModelChoice,
+    RunAccepted,
+    StopRequested,
+)
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import Text
+from holdfast.core.messages import Text, UserMessage, plain
+from holdfast.core.secrets import MASK, Secrets
+from holdfast.engine.runs import Runs
 from holdfast.errors import (
     ApprovalAmbiguous,
     ApprovalSettled,
@@ -20,6 +30,8 @@ from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
 
 ASK = Review(gate="ask", key="pay")
+
+KEY = "sk-canary-0123456789"
 
 
 def two_questions():
@@ -209,3 +221,21 @@ async def test_what_fails_while_a_run_is_ended_is_not_the_stopper_s_trouble(capl
         assert "will be ended by a worker" in caplog.text
         line.full = False
         assert (await play.runs.state(run_id)).status is Status.STOPPING
+
+
+async def test_a_secret_that_somebody_lets_slip_is_masked_before_it_is_written():
+    store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")], [Silence()]), pay, store=store) as play:
+        runs = Runs(dataclasses.replace(play.means, secrets=Secrets([KEY])))
+        models, tools = (ModelChoice("model"),), (pay.spec,)
+        accepted = RunAccepted(input=(Text(KEY),), models=models, tools=tools, instructions=KEY)
+        run_id = await runs.accept(accepted, history=(UserMessage(parts=(Text(KEY),)),))
+        await play.until(run_id, ApprovalRequested)
+        await anyio.sleep(1)
+        await runs.add(run_id, (Text(f"use {KEY}"),), message_id=KEY, by=KEY)
+        await runs.answer(run_id, "once", by=KEY)
+        await anyio.sleep(1)
+        await runs.stop(run_id, by=KEY, reason=KEY)
+        state = await play.ended(run_id)
+    assert KEY not in repr(vars(store)) and (state.stop.by, state.stop.reason) == (MASK, MASK)
+    assert plain(state.accepted.input) == MASK

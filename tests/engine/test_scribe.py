@@ -11,12 +11,15 @@ from holdfast.core.events import (
     ToolStarted,
 )
 from holdfast.core.lifecycle import Status
+from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.coalesce import FULL
 from holdfast.engine.scribe import STORE_LIMIT, Scribe
 from holdfast.errors import IllegalEvent, StoreUnavailable
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import CALLED, STARTED, held
 from holdfast.testing.faults import FaultyStore
+
+KEY = "sk-canary-0123456789"
 
 
 def text(text):
@@ -169,3 +172,57 @@ async def test_an_end_decided_before_a_wish_was_known_is_not_written():
         await anyio.sleep(0.5)
         await scribe.record(RunCompleted())
     assert scribe.state.stopping
+
+
+async def hiding():
+    scribe, line = await streaming()
+    return Scribe(line, scribe.lease, scribe.state, Secrets([KEY])), line
+
+
+async def test_a_secret_is_masked_in_all_that_is_recorded_and_in_the_state():
+    scribe, line = await hiding()
+    await scribe.record(text(KEY), StopRequested(by=KEY, reason=f"it shows {KEY}"))
+    assert await texts(line) == [MASK]
+    assert (scribe.state.stop.by, scribe.state.stop.reason) == (MASK, f"it shows {MASK}")
+    assert KEY not in repr(await line.read("run_1"))
+
+
+async def test_a_secret_that_is_said_in_pieces_with_a_commit_between_them_is_masked():
+    scribe, line = await hiding()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        shown = []
+        for word in ("my ", KEY[:4], KEY[4:], " key"):
+            shown.append(await scribe.say(text, word))
+            await anyio.sleep(0.1)
+        tasks.cancel_scope.cancel()
+    assert await texts(line) == ["my ", MASK, " key"]
+    assert shown == ["my ", "", MASK, " key"]
+
+
+async def test_another_event_does_not_set_free_what_is_held_back():
+    scribe, line = await hiding()
+    await scribe.say(text, KEY[:4])
+    await scribe.record(StopRequested())
+    await scribe.say(text, KEY[4:])
+    await scribe.record()
+    assert await texts(line) == [MASK]
+
+
+async def test_what_was_held_back_is_written_at_the_end_without_waiting_for_anything_else():
+    scribe, line = await hiding()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribe.keep_writing)
+        await scribe.say(text, "sk-")
+        await anyio.sleep(1)
+        assert scribe.end(text) == "sk-"
+        await anyio.sleep(1)
+        tasks.cancel_scope.cancel()
+    assert await texts(line) == ["sk-"]
+
+
+async def test_a_scribe_is_opened_with_the_secrets_it_is_to_keep():
+    store = MemoryStore(now=anyio.current_time)
+    scribe = await Scribe.open(store, await held(store), Secrets([KEY]))
+    await scribe.record(STARTED, StopRequested(by=KEY))
+    assert scribe.state.stop.by == MASK

@@ -16,6 +16,7 @@ from holdfast.core.events import (
     ToolStarted,
 )
 from holdfast.core.lifecycle import Status
+from holdfast.core.messages import Text
 from holdfast.errors import RunFinished
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -224,3 +225,15 @@ async def test_losing_a_lease_drops_the_run_unwritten():
         before = await store.read(run_id)
         await anyio.sleep(0.5)
         assert await store.read(run_id) == before
+
+
+async def test_a_wish_that_is_heard_just_as_the_run_lies_down_keeps_it_awake():
+    """It is in the state by then, but not in the decision to rest."""
+    model = ScriptedModel([Call("pay")], ["ok"])
+    async with stage(model, ScriptedTool(review=Review("ask"))) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await play.runs.add(run_id, (Text("and one more thing"),))
+        await play.runs.answer(run_id, "once")
+        assert (await play.ended(run_id)).output == "ok"
+        assert anyio.current_time() < 60

@@ -1,18 +1,25 @@
+import dataclasses
+
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.events import ToolFinished
+from holdfast.calls.foreign import MOST_WORDS
+from holdfast.core.events import ToolFinished, ToolProgressed, ToolStarted
 from holdfast.core.messages import Asked
 from holdfast.core.run import RunState
+from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.means import Means
-from holdfast.engine.use import OUTPUT_LIMIT, review, review_all
+from holdfast.engine.use import OUTPUT_LIMIT, PROGRESS_LIMIT, review, review_all, shortened
 from holdfast.errors import ToolError
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED
+from holdfast.testing.faults import FaultyStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
+
+KEY = "sk-canary-0123456789"
 
 
 def setting(tool, *, have=True):
@@ -160,3 +167,81 @@ def test_a_problem_with_one_call_is_its_own_if_it_could_be_read():
     state, means = setting(ScriptedTool())
     whole, unknown = review_all([Asked("pay", "{}"), Asked("fly", "{}")], state, means)
     assert (whole.problem, unknown.problem != "") == ("", True)
+
+
+def hiding(tool):
+    state, means = setting(tool)
+    return state, dataclasses.replace(means, secrets=Secrets([KEY]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (f'{{"to":"{KEY}"}}', f'{{"to":"{MASK}"}}'),
+        ('{"to":"\\u0073k-canary-0123456789"}', f'{{"to":"{MASK}"}}'),
+        (f'{{"to":"{KEY}","to":"bob"}}', f'{{"to":"{MASK}","to":"bob"}}'),
+        (f'{{"{KEY}":1}}', f'{{"{MASK}":1}}'),
+        (f"no JSON, but {KEY}", f"no JSON, but {MASK}"),
+    ],
+)
+def test_a_call_that_would_take_a_secret_along_is_not_even_looked_at(arguments, kept):
+    def explode(arguments):
+        raise AssertionError("looked at")
+
+    state, means = hiding(ScriptedTool(review=explode))
+    call = review(Asked("pay", arguments), state, means)
+    assert call.arguments == kept
+    assert (
+        call.problem == "not run: its arguments contain a secret that must not leave this machine"
+    )
+
+
+def test_arguments_without_a_secret_are_kept_letter_by_letter():
+    state, means = hiding(ScriptedTool())
+    arguments = '{ "b": 1.0, "a": "\\u0073k-" }'
+    call = review(Asked("pay", arguments), state, means)
+    assert (call.arguments, call.problem) == (arguments, "")
+
+
+def test_a_secret_in_one_call_does_not_make_another_unreadable():
+    state, means = hiding(ScriptedTool())
+    means = dataclasses.replace(means, secrets=Secrets(["12345678"]))
+    secret, other = review_all([Asked("pay", '{"n":12345678}'), Asked("pay", "{}")], state, means)
+    assert (secret.problem != "", other.problem) == (True, "")
+
+
+def test_a_problem_that_is_cut_short_keeps_nothing_of_a_secret():
+    def picky(arguments):
+        raise ToolError("x" * (MOST_WORDS - 10) + KEY)
+
+    state, means = hiding(ScriptedTool(review=picky))
+    problem = review(Asked("pay", "{}"), state, means).problem
+    assert problem == "x" * (MOST_WORDS - 10) + MASK
+
+
+def test_words_are_shortened_only_where_there_are_too_many():
+    secrets = Secrets([KEY])
+    assert shortened(KEY[:-1], secrets) == KEY[:-1]
+    assert shortened("x" * 2 * MOST_WORDS, secrets) == "x" * MOST_WORDS
+
+
+async def test_progress_that_waits_for_room_until_the_tool_has_ended_says_nothing_more():
+    line = FaultyStore(MemoryStore(now=anyio.current_time))
+    async with anyio.create_task_group() as tasks:
+
+        async def work(use):
+            tasks.start_soon(use.progress, "x" * PROGRESS_LIMIT)
+            await anyio.sleep(1)
+            return "ok"
+
+        model = ScriptedModel([Call("pay")], ["ok"])
+        async with stage(model, ScriptedTool(work=work), store=line) as play:
+            run_id = await play.start()
+            await play.until(run_id, ToolStarted)
+            line.delay = 2.0
+            assert (await play.ended(run_id)).output == "ok"
+            line.delay = 0.0
+            events = await play.journal(run_id)
+        tasks.cancel_scope.cancel()
+    kinds = [type(event) for event in events]
+    assert ToolProgressed not in kinds[kinds.index(ToolFinished) :]

@@ -1,13 +1,13 @@
 """A secret comes in through every door, whole and in pieces, and nobody finds it anywhere."""
 
 import json
-import logging
 from contextlib import asynccontextmanager
 from itertools import combinations, pairwise
 
 import anyio
 import pytest
 
+from holdfast.calls.foreign import MOST_WORDS
 from holdfast.calls.tasks import task_group
 from holdfast.core.events import (
     ApprovalRequested,
@@ -175,8 +175,21 @@ async def test_a_key_in_an_error_is_masked():
     assert "sk-canary" not in repr(events) and f"401 for {MASK}" in repr(events)
 
 
-async def test_a_key_in_an_error_of_our_own_is_masked(caplog):
-    caplog.set_level(logging.CRITICAL)
+@pytest.mark.parametrize("kind", [ToolError, ValueError])
+async def test_a_key_that_a_tool_did_not_get_to_spell_out_is_masked(kind):
+    """Its error is cut short in the middle of one, and its progress ends there."""
+
+    async def work(use):
+        await use.progress(NEARLY)
+        raise kind("x" * (MOST_WORDS - 10) + KEY)
+
+    async with stage(ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work)) as play:
+        events = await followed(play, await play.start())
+    assert joined(events, ToolProgressed) == MASK
+    assert last(events, ToolFinished).output.endswith(f"x{MASK}")
+
+
+async def test_a_key_in_an_error_of_our_own_is_masked():
     stumbled = []
 
     def new_id(prefix):

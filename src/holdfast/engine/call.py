@@ -7,6 +7,7 @@ streamed, so what a viewer saw and what is on record cannot differ.
 from __future__ import annotations
 
 from functools import partial
+from typing import Self
 
 import anyio
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ from holdfast.core.state import RunState
 from holdfast.engine.coalesce import Maker
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe, answered
-from holdfast.engine.use import review_all
+from holdfast.engine.use import review_all, shortened
 from holdfast.errors import BadReply, InvalidRequest, ModelError
 
 #: Calls in one reply, and characters in all of it. A model that wants more has lost its way.
@@ -81,14 +82,15 @@ async def _call(scribe: Scribe, means: Means, step: CallModel) -> None:
     began = anyio.current_time()
     ear = _Ear(scribe, step)
     try:
-        done = await attempt(means.line(step.model), request, patience, ear.hear)
+        with ear:
+            done = await attempt(means.line(step.model), request, patience, ear.hear)
         reply = ear.reply(done, means, seconds=round(anyio.current_time() - began, 6))
     except ModelError as error:
         failed = ModelFailed(
             turn=step.turn,
             attempt=step.attempt,
             reason=storable(error.reason),
-            message=told(error),
+            message=shortened(told(error), means.secrets),
             status=error.status,
             retry_after=error.retry_after,
             waited=round(error.waited, 6),
@@ -131,7 +133,10 @@ async def _blob(means: Means, ref: BlobRef) -> bytes:
 
 
 class _Ear:
-    """Takes chunks in, has them written, and remembers them for the reply."""
+    """Takes chunks in, has them written, and remembers what was written for the reply.
+
+    Inside its `with` more may be held back than half a character: see `Scribe.say`.
+    """
 
     def __init__(self, scribe: Scribe, step: CallModel) -> None:
         self._scribe, self._step = scribe, step
@@ -144,10 +149,17 @@ class _Ear:
             Thought: partial(_reasoning, step.turn, step.attempt),
         }
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        cut = error is not None
+        rests = {kind: self._scribe.end(make, cut=cut) for kind, make in self._make.items()}
+        self._texts.append(rests[Said])
+
     async def hear(self, chunk: Chunk) -> None:
-        if isinstance(chunk, Said | Thought):
-            await self._hear_text(chunk)
-        elif not self._heard:
+        shown = isinstance(chunk, Said | Thought) and await self._hear_text(chunk)
+        if not shown and not self._heard:
             # Readers learn that the model is alive; a tool call shows nothing until it is whole.
             turn, attempt = self._step.turn, self._step.attempt
             one_piece = isinstance(chunk, Unstreamed)
@@ -155,16 +167,16 @@ class _Ear:
             await self._scribe.record(heard)
         self._heard = not isinstance(chunk, Unstreamed)
 
-    async def _hear_text(self, chunk: Said | Thought) -> None:
+    async def _hear_text(self, chunk: Said | Thought) -> str:
         kind = type(chunk)
         whole, self._held[kind] = mend(self._held.get(kind, "") + chunk.text)
         if lone(whole) is not None:
             raise BadReply("the model sent half a character")
         self._count(len(whole))
+        shown = await self._scribe.say(self._make[kind], whole) if whole else ""
         if isinstance(chunk, Said):
-            self._texts.append(whole)
-        if whole:
-            await self._scribe.say(self._make[kind], whole)
+            self._texts.append(shown)
+        return shown
 
     def reply(self, done: Done, means: Means, *, seconds: float) -> ModelReplied:
         if any(self._held.values()):

@@ -42,6 +42,8 @@ class Again(Struct, frozen=True):
     seconds: float | None = None
     #: It is what the run rests for.
     timed: bool = False
+    #: How far the journal had come when that was decided. What was wished since is not in it.
+    seen: int = 0
 
 
 class Driver:
@@ -61,18 +63,18 @@ class Driver:
 
     async def drive(self) -> Again:
         """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
-        rest: Rest | None = None
+        again: Again | None = None
         async with task_group() as tasks:
             tasks.start_soon(self._scribe.keep_writing)
-            rest = await self._go_on(tasks)
+            again = await self._go_on(tasks)
             # On a stop the tools end here, before the end is written.
             tasks.cancel_scope.cancel()
-        if rest is not None:
-            return self._again(rest)
+        if again is not None:
+            return again
         if not self._scribe.state.stopping:
             raise IllegalEvent("a run was left without a stop and without a reason")
         await self.wind_down()
-        return Again()
+        return Again(seen=self._scribe.state.seq)
 
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
@@ -82,14 +84,14 @@ class Driver:
                 return
             await self._scribe.record(*step.events)
 
-    async def _go_on(self, tasks: TaskGroup) -> Rest | None:
+    async def _go_on(self, tasks: TaskGroup) -> Again | None:
         """Plan and perform until there is nothing to do, or a stop stands: then None."""
         due = self._scribe.lease.due
         while not self._scribe.state.stopping:
             match plan(self._scribe.state, self._rules):
                 case Rest(timer) as rest:
                     if timer is None or (self._left(timer) and not due):
-                        return rest
+                        return self._again(rest)
                     await self._perform(timer.then, tasks)
                 case Pause(timer):
                     await self._pause(timer, tasks)
@@ -146,8 +148,8 @@ class Driver:
 
     def _again(self, rest: Rest) -> Again:
         left = self._left(rest.timer) if rest.timer else inf
-        seconds = min(left, rest.again or inf)
-        return Again(seconds, timed=seconds == left) if seconds < inf else Again()
+        seconds, seen = min(left, rest.again or inf), self._scribe.state.seq
+        return Again(seconds, seconds == left, seen) if seconds < inf else Again(seen=seen)
 
     def _left(self, timer: Timer) -> float:
         """Seconds to go, by a deadline fixed on our own clock when the timer was first seen."""

@@ -1,4 +1,7 @@
-"""What a worker works with: the store, the models and tools it has, a clock, and new ids."""
+"""What a worker works with: the store, the models and tools it has, a clock, and new ids.
+
+And which values it is to keep to itself.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from secrets import token_hex
 from time import time  # noqa: TID251 - this is where the clock is handed out
 
 from holdfast.calls.line import Line
+from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.core.state import Grant
 from holdfast.ports import Clock, Model, Store, Tool
 
@@ -27,6 +31,8 @@ class Means:
     new_id: Callable[[str], str] = random_id
     #: How to call the models that need more than to be called.
     lines: Mapping[str, Line] = field(default_factory=dict)
+    #: Masked in all that is recorded.
+    secrets: Secrets = NO_SECRETS
 
     def line(self, model: str) -> Line:
         return self.lines.get(model) or Line(self.models[model])

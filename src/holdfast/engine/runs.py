@@ -2,14 +2,15 @@
 
 A wish is checked against the journal, written, and checked again against what was written
 before it, so what is answered here is what counts. Nobody here touches a run that a
-worker holds; a run that nobody holds is ended by whoever stops it.
+worker holds; a run that nobody holds is ended by whoever stops it. Secrets that somebody lets
+slip are masked before they are written.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
@@ -44,6 +45,7 @@ from holdfast.errors import (
     RunStopping,
     StoreError,
 )
+from holdfast.ports import Once
 
 #: Seconds for which whoever stops a run that nobody holds takes it, and may take to end it.
 END_LEASE = 10.0
@@ -66,22 +68,31 @@ class _Stop:
 class Runs:
     def __init__(self, means: Means, *, name: str = "door") -> None:
         self._means, self._store, self._name = means, means.store, name
+        self._mask = means.secrets.mask_event
         self._stops: dict[str, _Stop] = {}
 
     async def accept(
-        self, accepted: RunAccepted, *, history: tuple[Message, ...] = (), run_id: str = ""
+        self,
+        accepted: RunAccepted,
+        *,
+        history: tuple[Message, ...] = (),
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
+        run_id: str = "",
     ) -> str:
-        """Take a run in. Once this returns it is on record, and will be carried to an end."""
+        """Take a run in. Once this returns it is on record, and will be carried to an end.
+
+        `blobs` are the pictures in its input. Raises AlreadyAccepted or KeyReused, see `once`.
+        """
         if not accepted.models or not accepted.input:
             raise InvalidRequest("a run needs something to do, and a model to do it")
-        blobs = {}
         if history:
-            body = encode_messages(history)
+            body = encode_messages(self._mask(history))
             ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
-            blobs = {ref.sha256: body}
+            blobs = {**blobs, ref.sha256: body}
             accepted = replace(accepted, history=(*accepted.history, ref))
         run_id = run_id or self._means.new_id("run")
-        await self._store.accept(run_id, accepted, blobs=blobs)
+        await self._store.accept(run_id, self._mask(accepted), blobs=blobs, once=once)
         return run_id
 
     async def state(self, run_id: str) -> RunState:
@@ -102,7 +113,7 @@ class Runs:
                 return
         stop = self._stops[run_id] = _Stop()
         try:
-            await self._record_stop(run_id, StopRequested(by=by, reason=reason))
+            await self._record_stop(run_id, self._mask(StopRequested(by=by, reason=reason)))
             stop.recorded = True
             stop.over.set()
             await self._end_unheld(run_id)
@@ -169,7 +180,7 @@ class Runs:
 
     async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""
-        *others, own = await self._store.wish(run_id, wish, seen=state.seq)
+        *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq)
         before = reduce(fold, others, state)
         return before, fold(before, own)
 
@@ -179,7 +190,7 @@ class Runs:
                 lease = await self._store.seize(run_id, self._name, ttl=END_LEASE)
                 if lease is None:
                     return
-                scribe = await Scribe.open(self._store, lease)
+                scribe = await Scribe.open(self._store, lease, self._means.secrets)
                 scribe.limit = END_LIMIT
                 await Driver(scribe, self._means).wind_down()
                 await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)

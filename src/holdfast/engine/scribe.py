@@ -1,7 +1,8 @@
 """Writing one run's journal, and keeping the state it adds up to.
 
 All that a worker records about a run goes through its scribe, one commit at a time. Gathered
-text is written before anything else, in the same commit. A commit that has begun is
+text is written before anything else, in the same commit. Secrets are masked here, so that none is
+in what others read or in the state. A commit that has begun is
 not abandoned because its caller was cancelled; only a store that does not answer at all is
 given up on, and then the run is dropped, since nobody knows what was written.
 """
@@ -17,6 +18,7 @@ import anyio
 from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunQueued
 from holdfast.core.lease import Lease
 from holdfast.core.run import fold, replay
+from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.core.state import RunState
 from holdfast.engine.coalesce import Coalescer, Maker
 from holdfast.errors import StoreUnavailable, WishPending
@@ -40,8 +42,10 @@ async def answered(call: Awaitable[T]) -> T:
 class Scribe:
     """`limit` is how long a commit may take, in seconds; less when there is less time."""
 
-    def __init__(self, store: Store, lease: Lease, state: RunState) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, lease: Lease, state: RunState, secrets: Secrets = NO_SECRETS
+    ) -> None:
+        self._store, self._secrets = store, secrets
         self.lease = lease
         self.state = state
         self.limit = STORE_LIMIT
@@ -49,13 +53,13 @@ class Scribe:
         self.news = anyio.Event()
         self._wishes = 0
         self._one = anyio.Lock(fast_acquire=True)
-        self._gathered = Coalescer()
+        self._gathered = Coalescer(secrets)
         self._spoken = anyio.Event()
         self._room = anyio.Event()
 
     @classmethod
-    async def open(cls, store: Store, lease: Lease) -> Self:
-        return cls(store, lease, replay(await answered(store.read(lease.run_id))))
+    async def open(cls, store: Store, lease: Lease, secrets: Secrets = NO_SECRETS) -> Self:
+        return cls(store, lease, replay(await answered(store.read(lease.run_id))), secrets)
 
     async def record(self, *events: Event, blobs: Mapping[str, bytes] = {}) -> None:
         """Write these, after all that was said before. Raises what the store raises.
@@ -64,6 +68,7 @@ class Scribe:
         the state then, for a new plan.
         """
         wishes = self._wishes
+        events = tuple(map(self._secrets.mask_event, events))
         with anyio.move_on_after(self.limit, shield=True) as limit:
             async with self._one:
                 said = self._gathered.take()
@@ -84,12 +89,26 @@ class Scribe:
         if self.state.status.live and not self.state.unknown:
             await self.record(RunQueued(why=why, worker=worker, detail=detail))
 
-    async def say(self, make: Maker, text: str) -> None:
-        """Have this text written soon. Waits only when a great deal is waiting already."""
-        self._gathered.add(make, text)
+    async def say(self, make: Maker, text: str) -> str:
+        """Have this text written soon. Waits only when a great deal is waiting already.
+
+        Returns what is written of it: what may be the beginning of a secret is held back until
+        more is said, or `end`.
+        """
+        shown = self._gathered.add(make, text)
         self._spoken.set()
         while self._gathered.full:
             await self._room.wait()
+        return shown
+
+    def end(self, make: Maker, *, cut: bool = False) -> str:
+        """No more of this will be said: returns what was held back, which is written soon.
+
+        `cut`: more was to be said, so what is held back may be most of a secret and is masked.
+        """
+        shown = self._gathered.end(make, cut=cut)
+        self._spoken.set()
+        return shown
 
     async def keep_writing(self) -> None:
         """Write what is said as it is said, for as long as somebody keeps this task."""

@@ -115,7 +115,9 @@ class Supervisor:
 
     async def _carry(self, live: LiveRun) -> None:
         with live.scope:
-            scribe = live.scribe = await Scribe.open(self._means.store, live.lease)
+            scribe = live.scribe = await Scribe.open(
+                self._means.store, live.lease, self._means.secrets
+            )
             driver = Driver(scribe, self._means)
             async with task_group() as tasks:
                 tasks.start_soon(self._heed, live, scribe)
@@ -138,13 +140,15 @@ class Supervisor:
 
     async def _last_words(self, live: LiveRun) -> None:
         """The scope was cancelled. What the journal says tells whether it was a stop or a farewell."""
-        scribe = live.scribe or await Scribe.open(self._means.store, live.lease)
+        scribe = live.scribe or await Scribe.open(
+            self._means.store, live.lease, self._means.secrets
+        )
         scribe.limit = LAST_WORDS
         if not scribe.state.stopping:
             await scribe.catch_up()
         await Driver(scribe, self._means).wind_down()
         await scribe.give_back("drained", worker=live.lease.worker)
-        await self._release(scribe, Again(0.0))
+        await self._release(scribe, Again(0.0, seen=scribe.state.seq))
 
     async def _release(self, scribe: Scribe, again: Again) -> bool:
         """Let go, unless something was wished meanwhile; then it is in the state."""
@@ -152,7 +156,7 @@ class Supervisor:
             await answered(
                 self._means.store.release(
                     scribe.lease,
-                    seen=scribe.state.seq,
+                    seen=again.seen,
                     ready_in=again.seconds,
                     timed=again.timed,
                 )
@@ -164,13 +168,14 @@ class Supervisor:
 
     async def _set_aside(self, live: LiveRun, error: Exception) -> None:
         """Put a run that stumbled back in the queue, a little later each time."""
-        detail = f"{type(error).__name__}: {told(error)}"[:1000]
+        words = f"{type(error).__name__}: {told(error)}"[:1000]
+        detail = self._means.secrets.mask_cut(words)
         try:
             with anyio.move_on_after(LAST_WORDS, shield=True):
-                scribe = await Scribe.open(self._means.store, live.lease)
+                scribe = await Scribe.open(self._means.store, live.lease, self._means.secrets)
                 scribe.limit = LAST_WORDS
                 await scribe.give_back("tripped", worker=live.lease.worker, detail=detail)
-                while not await self._release(scribe, Again(min(2.0**scribe.state.rescues, 60.0))):
+                while not await self._release(scribe, _later(scribe)):
                     pass
         except (LeaseLost, StoreFull, StoreUnavailable):
             _log.warning("run %s is left to be rescued", live.lease.run_id)
@@ -178,3 +183,8 @@ class Supervisor:
             # Its very journal makes no sense. Nothing is added to it.
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._means.store.release(live.lease, seen=UNSEEN, ready_in=LEFT_ALONE)
+
+
+def _later(scribe: Scribe) -> Again:
+    """A little later each time."""
+    return Again(min(2.0**scribe.state.rescues, 60.0), seen=scribe.state.seq)

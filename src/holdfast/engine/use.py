@@ -1,7 +1,8 @@
 """One use of a tool: what it makes of the arguments, and what comes of running it.
 
 Whatever a tool does, the run goes on: its errors, its time limit and its odd output are told to
-the model. Only cancellation passes through, because only a scope cancels.
+the model. Only cancellation passes through, because only a scope cancels. A call that would take
+a secret along is not run.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.calls.foreign import MOST_WORDS, no_stray_cancel, told
+from holdfast.core.codec import canonical
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
 from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
+from holdfast.core.secrets import Secrets
 from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
@@ -34,7 +37,7 @@ PROGRESS_LIMIT = 1024 * 1024
 def review_all(asked: Sequence[Asked], state: RunState, means: Means) -> tuple[ToolCall, ...]:
     """The calls of one reply. If one of them cannot be read none is run: it may be half of a plan."""
     calls = tuple(review(one, state, means) for one in asked)
-    if all(_readable(call.arguments) for call in calls):
+    if all(_readable(one.arguments or "{}") for one in asked):
         return calls
     other = "not run: another call of the same reply could not be read"
     return tuple(call if call.problem else replace(call, problem=other) for call in calls)
@@ -51,8 +54,12 @@ def _readable(arguments: str) -> bool:
 def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
     """The call under an id of ours, with what its tool makes of the arguments."""
     arguments = asked.arguments or "{}"
+    harmless = _without_secrets(arguments, means.secrets)
     problem, seen = "", Review()
     try:
+        if harmless != arguments:
+            why = "its arguments contain a secret that must not leave this machine"
+            raise ToolError(f"not run: {why}")
         seen = _look(asked.tool, arguments, state, means)
     except ToolError as error:
         problem = told(error)
@@ -63,13 +70,27 @@ def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
         id=means.new_id("call"),
         model_id=asked.model_id,
         tool=asked.tool,
-        arguments=arguments,
-        problem=storable(problem)[:MOST_WORDS],
+        arguments=harmless,
+        problem=shortened(storable(problem), means.secrets),
         gate=seen.gate,
         reason=seen.reason,
         subject=seen.subject,
         key=seen.key,
     )
+
+
+def _without_secrets(arguments: str, secrets: Secrets) -> str:
+    """The same arguments, unless there is a secret in them, however it is spelled."""
+    if not secrets:
+        return arguments
+    masked = secrets.mask(arguments)
+    spelled_out = canonical(masked)
+    return secrets.mask(spelled_out) if secrets.found(spelled_out) else masked
+
+
+def shortened(words: str, secrets: Secrets) -> str:
+    """As many of the words as are worth keeping. A cut must not leave most of a secret."""
+    return words if len(words) < MOST_WORDS else secrets.mask_cut(words[:MOST_WORDS])
 
 
 def _look(name: str, arguments: str, state: RunState, means: Means) -> Review:
@@ -104,11 +125,14 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
     except ToolTimeout as error:
         outcome, output = "timeout", str(error)
     except ToolError as error:
-        outcome, output = "error", told(error)
+        outcome, output = "error", shortened(told(error), means.secrets)
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        outcome, output = "error", f"{type(error).__name__}: {told(error)}"
+        words = shortened(told(error), means.secrets)
+        outcome, output = "error", f"{type(error).__name__}: {words}"
     finally:
-        progress.over = True
+        progress.end(cut=outcome != "ok")
+    # Before it is shortened, and before it becomes a blob.
+    output = means.secrets.mask(output)
     finished, blobs = _result(call, outcome, output, round(anyio.current_time() - began, 6))
     await scribe.record(finished, blobs=blobs)
 
@@ -141,18 +165,25 @@ class _Progress:
     """What a tool reports on its way: so much and no more, and nothing once it has ended."""
 
     def __init__(self, scribe: Scribe, call_id: str) -> None:
-        self._say = partial(scribe.say, partial(_progress, call_id))
+        self._scribe, self._make = scribe, partial(_progress, call_id)
         self._left = PROGRESS_LIMIT
-        self.over = False
+        self._over = False
 
     async def report(self, text: str) -> None:
-        if self.over or self._left <= 0:
+        if self._over or self._left <= 0:
             return
         words = str(text)[: self._left]
         self._left -= len(words)
-        if not self._left:
-            words += "\n[… further progress is not kept]\n"
-        await self._say(storable(words))
+        await self._scribe.say(self._make, storable(words))
+        if self._left or self._over:
+            return
+        self._scribe.end(self._make, cut=True)
+        await self._scribe.say(self._make, "\n[… further progress is not kept]\n")
+
+    def end(self, *, cut: bool) -> None:
+        """The tool has ended, or was `cut` off."""
+        self._over = True
+        self._scribe.end(self._make, cut=cut)
 
 
 def _progress(call_id: str, text: str) -> ToolProgressed:
