@@ -5,7 +5,7 @@ import json
 import anyio
 import pytest
 
-from holdfast.testing.endpoint import Answer, open_endpoint
+from holdfast.testing.endpoint import Answer, Raw, open_endpoint
 from holdfast.testing.scripted import Silence
 
 pytestmark = pytest.mark.real_time
@@ -89,6 +89,22 @@ async def test_a_model_that_does_not_says_why(holdfast, config, script, words):
     assert done.returncode == 1
     assert b"main did not answer: " in done.stderr and words in done.stderr
     assert b"sk-canary" not in done.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (b'{"choices":[{"delta":{"content":"Hi \\ud83d"},"finish_reason":"stop"}]}', 0),
+        (b'{"error":{"message":"no \\ud83d"}}', 1),
+    ],
+    ids=["reply", "error"],
+)
+async def test_what_it_said_is_told_whatever_it_is_made_of(holdfast, config, event, code, flags):
+    async with open_endpoint([Raw(b"data: " + event + b"\n\n")]) as endpoint:
+        done = await run(holdfast, "models", "main", *flags, *config(endpoint.url))
+    assert done.returncode == code and b"Traceback" not in done.stderr
+    assert b"ud83d" in done.stdout + done.stderr
 
 
 def test_nobody_there_is_said(holdfast, config):

@@ -78,6 +78,19 @@ def test_no_key_goes_to_an_address_that_nobody_meant_it_for():
     assert (found.key, found.key_env) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("wire", "url"),
+    [
+        ("openai-chat", "https://api.openai.com/v1"),
+        ("openai-responses", "https://api.openai.com/v1/"),
+        ("anthropic", "https://api.anthropic.com/v1"),
+    ],
+)
+def test_the_usual_address_written_out_keeps_its_usual_key(wire, url):
+    assert model(wire=wire, base_url=url) == model(wire=wire)
+    assert model(wire=wire, base_url=url).key
+
+
 def test_the_demo_needs_nothing():
     (found,) = read_models(
         Table(Setting("", {"models": {"d": {"wire": "demo"}}}), "models"), {}
@@ -98,6 +111,8 @@ def test_models_keep_the_order_of_the_file_and_none_is_none():
 
 def test_a_price_for_cached_input_is_that_for_any_unless_it_is_set():
     assert model(price={"input": 2, "output": 4}).price == Price(2, 4, 2)
+    written = {"input": 2, "output": 4, "cached": 1, "written": 3}
+    assert model(price=written).price == Price(2, 4, 1, 3)
 
 
 # --- what is refused -------------------------------------------------------------------
@@ -137,6 +152,7 @@ HEDGE = '"off" or a number of seconds above 0'
         ({"price": {"input": 1}}, "price.output is missing; it must be a price for a million tokens"),
         ({"price": {"output": 1}}, "price.input is missing; it must be a price for a million tokens"),
         ({"price": {"input": 1, "output": 1, "cached": -1}}, "price.cached is -1; it must be a price for a million tokens"),
+        ({"price": {"input": 1, "output": 1, "written": "x"}}, 'price.written is "x"; it must be a price for a million tokens'),
         ({"headers": {"Authorization": f"Bearer {KEY}"}}, f"headers.Authorization is set; a key never stands in the file: {VARIABLE}"),
         ({"headers": {"x y": "z"}}, 'headers."x y" has a name that no header can have'),
         ({"headers": {"x": "a\nb"}}, "headers.x has a value that no header can have; it must be a text in ASCII"),
@@ -258,9 +274,10 @@ def test_a_limit_that_is_set_does_not_grow():
 
 
 def test_a_silent_reasoner_is_given_ten_minutes():
-    found = model(model="o3-pro")
-    assert found.patience == Patience(connect=30, first=600, between=600, whole=1800)
-    assert found.grows == ("first", "between", "whole")
+    for name in ("o3-pro", "gpt-5.5-pro", "claude-sonnet-5-5"):
+        found = model(model=name)
+        assert found.patience == Patience(connect=30, first=600, between=600, whole=1800)
+        assert found.grows == ("first", "between", "whole")
 
 
 def test_an_endpoint_on_this_machine_is_given_a_quarter_of_an_hour():

@@ -139,9 +139,10 @@ DEFAULTS = {
         "reasoning": 0,
         "estimated": 0,
         "cost": 0.0,
+        "written": 0,
     },
     Image: {"media_type": "", "blob": None, "url": ""},
-    Reasoning: {"text": "", "wire": "", "seal": ""},
+    Reasoning: {"text": "", "wire": "", "seal": "", "origin": "", "before": 0, "said": 0},
     ToolCall: {
         "arguments": "{}",
         "model_id": "",

@@ -6,9 +6,9 @@ NOTHING = {"turns": 0, "seconds": 0.0, "usage": Usage()}
 
 
 def test_usage_adds_up_field_by_field():
-    one = Usage(input=1, output=2, cached=3, reasoning=4, estimated=5, cost=0.5)
-    two = Usage(input=10, output=20, cached=30, reasoning=40, estimated=50, cost=0.25)
-    assert one + two == Usage(11, 22, 33, 44, 55, 0.75)
+    one = Usage(input=1, output=2, cached=3, reasoning=4, estimated=5, cost=0.5, written=6)
+    two = Usage(input=10, output=20, cached=30, reasoning=40, estimated=50, cost=0.25, written=60)
+    assert one + two == Usage(11, 22, 33, 44, 55, 0.75, 66)
 
 
 def test_cached_and_reasoning_tokens_are_parts_of_the_total_and_not_added_to_it():

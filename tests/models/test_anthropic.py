@@ -6,35 +6,31 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.messages import (
-    Asked,
     AssistantMessage,
     BlobRef,
-    Calling,
-    Done,
-    Heard,
     Image,
     Reasoning,
     Request,
-    Said,
     Text,
-    Thought,
     ToolCall,
     ToolMessage,
     ToolSpec,
     UserMessage,
 )
-from holdfast.core.usage import Usage
-from holdfast.errors import BadReply, ModelError, ModelRefused, ModelUnavailable
-from holdfast.models.anthropic import MOST_TOKENS, Anthropic
-from holdfast.models.sse import Decoder
-from holdfast.models.wire import ServerEvent, Wire
+from holdfast.errors import ModelRefused
+from holdfast.models.anthropic import MOST_TOKENS, MOST_TOKENS_WITH_THOUGHTS, Anthropic
+from holdfast.models.wire import Wire
 
 BYTES = Path(__file__).parent / "bytes"
 STREAMS = sorted(path.stem.removeprefix("anthropic_") for path in BYTES.glob("anthropic_*.txt"))
+HERE, THERE = "https://here.example/v1", "https://there.example/v1"
+
+#: One that thinks by itself, one that does so when asked, one that goes by a budget, and another's.
+NEW, ASKED, OLD, OTHER = "claude-sonnet-5-5", "claude-opus-4-7", "claude-sonnet-4-5", "glm-5"
 LOOK = ToolSpec(name="look", description="Looks.", schema='{"type": "object"}')
 CACHED = {"type": "ephemeral"}
 
@@ -54,7 +50,17 @@ def told(id, output="seen", ok=True):
     return ToolMessage(call_id=id, tool="look", output=output, ok=ok)
 
 
-def ask(*messages, instructions="", tools=(), blobs=(), stretch=1, stream=True, **options):
+def ask(
+    *messages,
+    instructions="",
+    tools=(),
+    blobs=(),
+    stretch=1,
+    stream=True,
+    model=OLD,
+    origin="",
+    **options,
+):
     """The body of a request, unmarked unless the test is about marks."""
     request = Request(
         model="ours",
@@ -65,7 +71,7 @@ def ask(*messages, instructions="", tools=(), blobs=(), stretch=1, stream=True, 
         blobs=dict(blobs),
         stretch=stretch,
     )
-    return json.loads(Anthropic().body(request, model="claude-test-1", stream=stream))
+    return json.loads(Anthropic().body(request, model=model, stream=stream, origin=origin))
 
 
 def turns(*messages, **more):
@@ -97,7 +103,7 @@ def test_a_key_is_shown_where_there_is_one():
 
 def test_a_plain_request_says_no_more_than_it_must():
     assert ask(stream=False) == {
-        "model": "claude-test-1",
+        "model": OLD,
         "messages": [{"role": "user", "content": [text("hello")]}],
         "max_tokens": MOST_TOKENS,
         "stream": False,
@@ -186,7 +192,7 @@ def test_arguments_go_back_letter_by_letter():
     assert b'"input":{"n": 1.500e0}' in Anthropic().body(request, model="m", stream=True)
 
 
-def test_sealed_thoughts_go_back_before_all_else():
+def test_sealed_thoughts_of_several_messages_go_back_before_all_else():
     sealed = Reasoning("hm", wire="anthropic", seal="EqQB")
     redacted = Reasoning("", wire="anthropic", seal="redacted:Eow=")
     foreign = Reasoning("secret", wire="responses", seal="abc")
@@ -202,9 +208,39 @@ def test_sealed_thoughts_go_back_before_all_else():
     ]
 
 
-def test_thoughts_alone_are_no_turn():
-    alone = AssistantMessage(reasoning=(Reasoning("hm", wire="anthropic", seal="EqQB"),))
+def test_thoughts_go_back_in_the_order_they_came_in():
+    thoughts = tuple(
+        Reasoning("", wire="anthropic", seal=f"s{number}", before=before, said=said)
+        for number, (before, said) in enumerate([(0, 0), (0, 3), (1, 3)])
+    )
+    message = AssistantMessage("Hm.Two looks.", thoughts, (call("call_1"), call("call_2")))
+    assert turns(said("go"), message)[1][1] == [
+        {"type": "thinking", "thinking": "", "signature": "s0"},
+        text("Hm."),
+        {"type": "thinking", "thinking": "", "signature": "s1"},
+        used("call_1"),
+        {"type": "thinking", "thinking": "", "signature": "s2"},
+        text("Two looks."),
+        used("call_2"),
+    ]
+
+
+def test_what_another_endpoint_sealed_does_not_go_out():
+    here, there, old = (
+        Reasoning("", wire="anthropic", seal=origin or "old", origin=origin)
+        for origin in (HERE, THERE, "")
+    )
+    body = ask(said("go"), AssistantMessage("Hm.", (here, there, old)), origin=HERE)
+    seals = [block.get("signature") for block in body["messages"][1]["content"]]
+    assert seals == [HERE, "old", None]
+
+
+def test_thoughts_that_nothing_follows_are_no_turn():
+    thought = Reasoning("hm", wire="anthropic", seal="EqQB")
+    alone = AssistantMessage(reasoning=(thought,))
     assert turns(said("a"), alone, said("b")) == [("user", [text("a"), text("b")])]
+    late = AssistantMessage("a", (msgspec.structs.replace(thought, said=1),))
+    assert turns(late) == [("assistant", [text("a")])]
 
 
 def test_an_image_goes_out_as_its_bytes_or_its_address():
@@ -249,10 +285,37 @@ def test_an_effort_becomes_a_budget_beside_the_reply(effort, budget):
 
 
 @pytest.mark.parametrize("effort", ["none", "a lot", None, ["high"]])
-def test_an_effort_that_is_none_is_no_thinking(effort):
-    body = ask(reasoning_effort=effort, temperature=0.2)
-    assert "thinking" not in body and "reasoning_effort" not in body
-    assert body["temperature"] == 0.2
+@pytest.mark.parametrize("model", [OLD, ASKED, NEW, OTHER])
+def test_an_effort_that_is_none_is_no_thinking(effort, model):
+    assert ask(reasoning_effort=effort, model=model) == ask(model=model)
+
+
+@pytest.mark.parametrize(
+    ("effort", "becomes"), [("minimal", "low"), ("low", "low"), ("high", "high"), ("max", "max")]
+)
+def test_an_effort_is_one_to_those_who_know_no_budget(effort, becomes):
+    for model in (ASKED, NEW, OTHER):
+        body = ask(reasoning_effort=effort, model=model)
+        assert body["output_config"] == {"effort": becomes}
+        assert body.get("thinking") == ({"type": "adaptive"} if model == ASKED else None)
+        assert "reasoning_effort" not in body
+
+
+def test_an_effort_goes_beside_a_form_and_gives_way_to_what_is_said_outright():
+    form = {"type": "json_schema", "json_schema": {"schema": {}}}
+    body = ask(model=NEW, reasoning_effort="low", response_format=form)
+    assert body["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": {}},
+    }
+    body = ask(model=NEW, reasoning_effort="low", output_config={"effort": "max"})
+    assert body["output_config"] == {"effort": "max"}
+
+
+def test_who_thinks_as_it_sees_fit_is_given_room_for_it():
+    assert ask(model=NEW)["max_tokens"] == ask(model=ASKED)["max_tokens"] == 32_000
+    assert MOST_TOKENS_WITH_THOUGHTS == 32_000
+    assert ask(model=OTHER)["max_tokens"] == ask(model=OLD)["max_tokens"] == MOST_TOKENS
 
 
 def test_thinking_in_the_words_of_the_wire_wins():
@@ -260,10 +323,52 @@ def test_thinking_in_the_words_of_the_wire_wins():
     assert body["thinking"] == {"type": "adaptive"}
     assert body["max_tokens"] == MOST_TOKENS
     assert "temperature" not in body
+    body = ask(thinking={"type": "disabled"}, reasoning_effort="high", model=ASKED)
+    assert body["thinking"] == {"type": "disabled"}
 
 
-def test_who_may_not_think_may_have_a_temperature():
-    assert ask(thinking={"type": "disabled"}, temperature=0.2)["temperature"] == 0.2
+WORDS_OF_CHOICE = {"temperature": 0.2, "top_k": 5, "top_p": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "kept"),
+    [
+        (OLD, {}, {"temperature", "top_k", "top_p"}),
+        (OLD, {"thinking": {"type": "disabled"}}, {"temperature", "top_k", "top_p"}),
+        (OLD, {"thinking": {"type": "adaptive"}}, {"top_p"}),
+        (OTHER, {}, {"temperature", "top_k", "top_p"}),
+        (OTHER, {"thinking": {"type": "enabled"}}, {"top_p"}),
+        (ASKED, {}, set()),
+        (NEW, {}, set()),
+        (NEW, {"thinking": {"type": "disabled"}}, set()),
+    ],
+)
+def test_how_to_choose_words_is_told_only_to_those_who_take_it(model, options, kept):
+    body = ask(model=model, **WORDS_OF_CHOICE, **options)
+    assert body.keys() & WORDS_OF_CHOICE.keys() == kept
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "tool", "name": "look"}])
+@pytest.mark.parametrize(
+    ("model", "options", "free"),
+    [
+        (OLD, {}, False),
+        (OLD, {"reasoning_effort": "low"}, True),
+        (ASKED, {}, False),
+        (ASKED, {"reasoning_effort": "low"}, True),
+        (NEW, {}, True),
+        (NEW, {"thinking": {"type": "disabled"}}, False),
+    ],
+)
+def test_who_thinks_is_not_forced_to_use_a_tool(choice, model, options, free):
+    body = ask(tools=(LOOK,), model=model, tool_choice=choice, **options)
+    assert (body["tool_choice"] == {"type": "auto"}) is free
+
+
+def test_freeing_the_choice_of_a_tool_keeps_what_else_was_said_of_it():
+    choice = {"type": "tool", "name": "look", "disable_parallel_tool_use": True}
+    body = ask(tools=(LOOK,), model=NEW, tool_choice=choice)
+    assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
 
 
 def test_a_form_for_the_reply_goes_beside_what_is_said_of_it_already():
@@ -309,7 +414,7 @@ def test_other_options_pass_but_never_instead_of_what_is_ours():
         messages=(said("hello"),),
         options={**ours, "metadata": {"user_id": "u"}},
     )
-    body = json.loads(Anthropic().body(request, model="claude-test-1", stream=True))
+    body = json.loads(Anthropic().body(request, model=OLD, stream=True))
     assert body == {**ask(), "metadata": {"user_id": "u"}}
 
 
@@ -340,6 +445,8 @@ THOUGHTS = st.builds(
     text=WORDS,
     wire=st.sampled_from(["", "anthropic", "responses"]),
     seal=st.sampled_from(["", "EqQB", "redacted:Eow="]),
+    before=st.integers(0, 3),
+    said=st.integers(0, 3),
 )
 CALL_IDS = st.sampled_from([f"call_{n}" for n in range(6)])
 
@@ -378,8 +485,7 @@ def test_any_conversation_becomes_turns_that_are_accepted(messages):
     for turn, following in pairwise([*body, {"content": []}]):
         kinds = [block["type"] for block in turn["content"]]
         assert kinds, "a turn without a block"
-        order = {"thinking": 0, "redacted_thinking": 0, "tool_result": 0}
-        places = [order.get(kind, 1) for kind in kinds]
+        places = [kind != "tool_result" for kind in kinds]
         assert places == sorted(places)
         assert "thinking" not in kinds[-1]
         assert all(b["text"].strip() for b in turn["content"] if b["type"] == "text")
@@ -387,533 +493,3 @@ def test_any_conversation_becomes_turns_that_are_accepted(messages):
         answers = [b["tool_use_id"] for b in following["content"] if b["type"] == "tool_result"]
         assert answers == [id for id in asked if id in told_ids]
         assert all(re.fullmatch(r"[a-zA-Z0-9_-]+", id) for id in asked)
-
-
-# --- what is answered ----------------------------------------------------------------------
-
-
-def listen(pieces):
-    """Every chunk of a stream, then the error it ended with, if it did."""
-    decoder, reader, chunks = Decoder(), Anthropic().reader(), []
-    try:
-        for piece in pieces:
-            for event in decoder.feed(piece):
-                chunks += reader.read(event)
-        if not any(isinstance(chunk, Done) for chunk in chunks):
-            chunks += reader.end()
-    except ModelError as error:
-        chunks.append((type(error), error.reason, str(error)))
-    return chunks
-
-
-def stream(name):
-    return (BYTES / f"anthropic_{name}.txt").read_bytes()
-
-
-def hear(*events, kinds=True):
-    """The chunks of these events, and the reader."""
-    reader, chunks = Anthropic().reader(), []
-    for event in events:
-        data = json.dumps(event).encode()
-        chunks += reader.read(ServerEvent((kinds and event.get("type")) or "", data))
-    return chunks, reader
-
-
-def done_of(*events):
-    chunks, _ = hear(*events)
-    return chunks[-1]
-
-
-def begin(index=0, **block):
-    return {"type": "content_block_start", "index": index, "content_block": block}
-
-
-def grow(index=0, **delta):
-    return {"type": "content_block_delta", "index": index, "delta": delta}
-
-
-def close(index=0):
-    return {"type": "content_block_stop", "index": index}
-
-
-def settle(why):
-    return {"type": "message_delta", "delta": {"stop_reason": why}}
-
-
-STOP = {"type": "message_stop"}
-TOOL = begin(type="tool_use", id="toolu_1", name="look", input={})
-MODEL = "claude-test-1"
-
-HEARD = {
-    "text": [
-        Heard(),
-        Said("Guten "),
-        Said("Tag, Zoë 🌊"),
-        Done(usage=Usage(input=25, output=15), model=MODEL),
-    ],
-    "thinking": [
-        Heard(),
-        Thought("27 is 3"),
-        Thought(" times 9."),
-        Said("It is 27."),
-        Done(
-            reasoning=(Reasoning("27 is 3 times 9.", wire="anthropic", seal="EqQBCg=="),),
-            usage=Usage(input=2125, output=40, cached=2000),
-            model=MODEL,
-        ),
-    ],
-    "redacted": [
-        Heard(),
-        Said("Well: "),
-        Said("no."),
-        Done(
-            reasoning=(Reasoning("", wire="anthropic", seal="redacted:Eow/x+=="),),
-            usage=Usage(input=25, output=9),
-            model=MODEL,
-        ),
-    ],
-    "parallel": [
-        Heard(),
-        Said("Two looks."),
-        Calling("look"),
-        *[Calling()] * 2,
-        Calling("look"),
-        Calling(),
-        Done(
-            calls=(
-                Asked("look", '{"at": "São Paulo"}', model_id="toolu_01"),
-                Asked("look", '{"at": "sea", "far": 1.50}', model_id="toolu_02"),
-            ),
-            usage=Usage(input=25, output=89),
-            model=MODEL,
-        ),
-    ],
-    "empty_input": [
-        Heard(),
-        Calling("look"),
-        Done(
-            calls=(Asked("look", "{}", model_id="toolu_01"),),
-            usage=Usage(input=25, output=20),
-            model=MODEL,
-        ),
-    ],
-    "server_tool": [
-        Heard(),
-        Said("At noon."),
-        Done(usage=Usage(input=25, output=33), model=MODEL),
-    ],
-    "max_tokens": [
-        Heard(),
-        Said("Once upon"),
-        Done(stop="length", usage=Usage(input=25, output=2), model=MODEL),
-    ],
-    "cut_call": [
-        Heard(),
-        Calling("write"),
-        Calling(),
-        (BadReply, "length", "the reply was cut inside a call of write"),
-    ],
-    "refusal": [
-        Heard(),
-        Said("I"),
-        Done(stop="refusal", usage=Usage(input=25, output=1), model=MODEL),
-    ],
-    "error": [
-        Heard(),
-        Said("Hel"),
-        (ModelUnavailable, "overloaded", "the endpoint answered 529: Overloaded"),
-    ],
-    "pings": [(BadReply, "truncated", "the reply broke off without its end marker")],
-    "halves": [
-        Heard(),
-        Thought("\ud83c"),
-        Thought("\udf0a?"),
-        Said("a \ud83c"),
-        Said("\udf0a!"),
-        Calling("draw"),
-        Calling(),
-        Calling(),
-        Done(
-            calls=(Asked("draw", '{"it":"🌊"}', model_id="toolu_01"),),
-            reasoning=(Reasoning("🌊?", wire="anthropic", seal="Eq=="),),
-            usage=Usage(input=25, output=7),
-            model=MODEL,
-        ),
-    ],
-}
-
-
-def test_each_stream_has_its_story():
-    assert sorted(HEARD) == STREAMS
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_says_the_same_wherever_it_is_cut(name):
-    data = stream(name)
-    assert listen([data]) == HEARD[name]
-    assert listen(data[place : place + 1] for place in range(len(data))) == HEARD[name]
-    for place in range(1, len(data)):
-        assert listen([data[:place], data[place:]]) == HEARD[name]
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_that_breaks_off_is_no_reply_unless_all_was_said(name):
-    data = stream(name)
-    settled = data.find(b"\n\n", data.find(b"event: message_delta"))
-    for place in range(len(data)):
-        last = listen([data[:place]])[-1]
-        if place < settled + 2 or b"event: message_delta" not in data:
-            assert not isinstance(last, Done)
-        else:
-            assert last == HEARD[name][-1]
-
-
-@pytest.mark.parametrize("name", ["text", "thinking", "parallel"])
-def test_a_server_that_does_not_name_its_events_is_understood(name):
-    data = b"\n".join(line for line in stream(name).splitlines() if line[:6] != b"event:") + b"\n"
-    assert listen([data]) == HEARD[name]
-
-
-def test_a_reply_is_complete_when_it_says_why_it_ended():
-    chunks, reader = hear({"type": "message_start"}, grow(type="text_delta", text="a"))
-    assert not reader.complete
-    reader.read(ServerEvent("message_delta", json.dumps(settle(None)).encode()))
-    assert not reader.complete
-    reader.read(ServerEvent("message_delta", json.dumps(settle("end_turn")).encode()))
-    assert reader.complete
-    assert reader.end() == (Done(),)
-
-
-def test_an_end_marker_is_one_whether_or_not_a_reason_came():
-    chunks, reader = hear(STOP)
-    assert chunks == [Done()] and reader.complete
-
-
-def test_it_is_heard_once():
-    start = {"type": "message_start", "message": {"model": "a"}}
-    assert hear(start, {"type": "message_start"})[0] == [Heard()]
-
-
-@pytest.mark.parametrize(
-    ("why", "stop"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("tool_use", "stop"),
-        ("pause_turn", "stop"),
-        ("something new", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "refusal"),
-    ],
-)
-def test_why_a_reply_ended(why, stop):
-    assert done_of(settle(why), STOP).stop == stop
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"type": "ping"},
-        {"type": "something_new", "delta": 7, "message": "hello"},
-        {"type": None},
-        {},
-        {"type": "content_block_start"},
-        {"type": "content_block_start", "index": None, "content_block": None},
-        begin(type="text", text=None),
-        begin(type="text", text=""),
-        begin(type="something_new", input={"a": 1}, text="not ours"),
-        begin(type="redacted_thinking", data=None),
-        {"type": "content_block_delta", "delta": None},
-        grow(type="text_delta", text=None),
-        grow(type="text_delta", text=""),
-        grow(type="thinking_delta", thinking="of nobody"),
-        grow(type="input_json_delta", partial_json="{}"),
-        grow(type="something_new"),
-        {"type": "content_block_stop", "index": 10**30},
-        {"type": "message_delta", "delta": None, "usage": None},
-        {"type": "message_delta", "usage": {"output_tokens": None, "new": []}},
-    ],
-)
-@pytest.mark.parametrize("kinds", [True, False])
-def test_what_is_new_or_null_says_nothing(event, kinds):
-    assert hear(event, STOP, kinds=kinds)[0] == [Done()]
-
-
-def test_a_block_that_grows_out_of_kind_stays_as_it_is():
-    done = done_of(
-        TOOL,
-        grow(type="thinking_delta", thinking="a"),
-        grow(type="signature_delta", signature="b"),
-        close(),
-        begin(1, type="thinking", thinking=None),
-        grow(1, type="input_json_delta", partial_json="{"),
-        grow(1, type="thinking_delta", thinking=None),
-        grow(1, type="signature_delta", signature=None),
-        close(1),
-        STOP,
-    )
-    assert done == Done(calls=(Asked("look", "{}", model_id="toolu_1"),))
-
-
-def test_a_thought_may_begin_with_words_and_a_seal():
-    chunks, _ = hear(begin(type="thinking", thinking="hm", signature="Eq"), close(), STOP)
-    assert chunks == [
-        Thought("hm"),
-        Done(reasoning=(Reasoning("hm", wire="anthropic", seal="Eq"),)),
-    ]
-
-
-def test_a_thought_that_was_cut_keeps_no_seal():
-    chunks, _ = hear(
-        begin(type="thinking", thinking="hm", signature="Eq"), settle("max_tokens"), STOP
-    )
-    assert chunks[-1].reasoning == (Reasoning("hm", wire="anthropic"),)
-
-
-def test_input_that_was_whole_at_the_start_counts_where_no_pieces_come():
-    whole = begin(type="tool_use", id="toolu_1", name="look", input={"at": "Rügen"})
-    assert done_of(whole, close(), STOP).calls[0].arguments == '{"at":"Rügen"}'
-    pieces = grow(type="input_json_delta", partial_json='{"at": 2}')
-    assert done_of(whole, pieces, close(), STOP).calls[0].arguments == '{"at": 2}'
-
-
-def test_arguments_in_the_wrong_form_are_for_the_tool_to_say():
-    piece = grow(type="input_json_delta", partial_json='{"at":')
-    assert done_of(TOOL, piece, close(), settle("tool_use"), STOP).calls[0].arguments == '{"at":'
-
-
-def test_a_whole_call_survives_a_reply_that_was_cut_after_it():
-    done = done_of(TOOL, close(), settle("max_tokens"), STOP)
-    assert done.stop == "length"
-    assert done.calls == (Asked("look", "{}", model_id="toolu_1"),)
-
-
-@pytest.mark.parametrize(
-    ("why", "reason"), [("tool_use", "truncated"), ("max_tokens", "length"), (None, "truncated")]
-)
-def test_a_call_that_was_never_closed_is_no_call(why, reason):
-    piece = grow(type="input_json_delta", partial_json="{}")
-    with pytest.raises(BadReply) as caught:
-        hear(TOOL, piece, settle(why), STOP)
-    assert caught.value.reason == reason
-
-
-def test_a_call_is_never_closed_by_another_in_its_place():
-    with pytest.raises(BadReply, match="no end"):
-        hear(TOOL, TOOL, close(), settle("tool_use"), STOP)
-
-
-def test_pieces_of_a_block_that_is_not_ours_are_no_sign_of_the_one_before_it():
-    theirs = begin(type="server_tool_use", id="srvtoolu_1", name="web_search", input={})
-    chunks, _ = hear(TOOL, theirs, grow(type="input_json_delta", partial_json="{}"))
-    assert chunks == [Calling("look")]
-
-
-def test_a_call_cut_in_half_a_character_was_cut():
-    piece = grow(type="input_json_delta", partial_json='{"it":"\ud83c')
-    with pytest.raises(BadReply) as caught:
-        hear(TOOL, piece, close(), settle("max_tokens"), STOP)
-    assert caught.value.reason == "length"
-
-
-def test_calls_that_share_a_place_one_after_another_are_all_kept():
-    assert len(done_of(TOOL, close(), TOOL, close(), settle("tool_use"), STOP).calls) == 2
-
-
-def test_a_refusal_is_told_even_in_the_middle_of_a_call():
-    assert done_of(TOOL, settle("refusal"), STOP) == Done(stop="refusal")
-
-
-@pytest.mark.parametrize("name", [None, ""])
-def test_a_call_of_nothing_is_no_reply(name):
-    with pytest.raises(BadReply, match="without naming it"):
-        hear(begin(type="tool_use", id="toolu_1", name=name))
-
-
-def test_calls_without_end_are_refused_before_they_cost_anything():
-    reader = Anthropic().reader()
-    with pytest.raises(BadReply, match="more than 256"):
-        for place in range(300):
-            event = {**TOOL, "index": place * 10**12}
-            reader.read(ServerEvent("content_block_start", json.dumps(event).encode()))
-    assert place == 256
-
-
-def test_counts_are_of_all_so_far():
-    def counted(**usage):
-        return {"type": "message_delta", "usage": usage}
-
-    done = done_of(
-        counted(output_tokens=3, input_tokens=10),
-        counted(output_tokens=9, input_tokens=0, cache_read_input_tokens=4),
-        counted(output_tokens=None),
-        STOP,
-    )
-    assert done.usage == Usage(input=14, output=9, cached=4)
-
-
-@pytest.mark.parametrize("count", [-1, 2**60, 1.5, "many"])
-def test_a_count_that_cannot_be_is_a_bad_reply(count):
-    with pytest.raises(BadReply):
-        hear({"type": "message_delta", "usage": {"output_tokens": count}})
-
-
-@pytest.mark.parametrize("error", [None, {}, {"type": None, "message": None}])
-def test_an_error_that_explains_nothing_is_an_error(error):
-    with pytest.raises(ModelUnavailable):
-        hear({"type": "error", "error": error})
-
-
-def test_an_error_says_who_must_act():
-    with pytest.raises(ModelRefused) as caught:
-        hear({"type": "error", "error": {"type": "authentication_error", "message": "bad key"}})
-    assert caught.value.status == 401
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"[]", b"7", b"{", b'{"index": "0"}', b'{"delta": 7}', b"[" * 100_000]
-)
-def test_what_is_not_its_language_is_a_bad_reply(data):
-    with pytest.raises(BadReply):
-        Anthropic().reader().read(ServerEvent("content_block_delta", data))
-
-
-# --- a reply in one piece ------------------------------------------------------------------
-
-
-def whole(*content, why="end_turn", **more):
-    body = {"type": "message", "content": content, "stop_reason": why, "model": MODEL, **more}
-    return Anthropic().reader().whole(json.dumps(body).encode())
-
-
-def test_a_whole_reply_says_what_a_stream_would():
-    chunks = whole(
-        {"type": "thinking", "thinking": "hm", "signature": "EqQB"},
-        {"type": "redacted_thinking", "data": "Eow="},
-        {"type": "text", "text": "I look."},
-        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web", "input": {"q": 1}},
-        {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "🌊", "n": [1]}},
-        {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}},
-        None,
-        why="tool_use",
-        usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
-    )
-    assert chunks == (
-        Heard(),
-        Thought("hm"),
-        Said("I look."),
-        Calling("look"),
-        Calling("look"),
-        Done(
-            calls=(
-                Asked("look", '{"at":"🌊","n":[1]}', model_id="toolu_1"),
-                Asked("look", "{}", model_id="toolu_2"),
-            ),
-            reasoning=(
-                Reasoning("hm", wire="anthropic", seal="EqQB"),
-                Reasoning("", wire="anthropic", seal="redacted:Eow="),
-            ),
-            usage=Usage(input=7, output=5, cached=4),
-            model=MODEL,
-        ),
-    )
-
-
-def test_a_whole_reply_that_was_cut_says_so():
-    assert whole({"type": "text", "text": "a"}, why="max_tokens")[-1].stop == "length"
-    with pytest.raises(BadReply) as caught:
-        whole({"type": "tool_use", "name": "look", "input": "half"}, why="max_tokens")
-    assert caught.value.reason == "length"
-
-
-def test_a_whole_error_is_an_error():
-    body = b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
-    with pytest.raises(ModelUnavailable, match="Overloaded"):
-        Anthropic().reader().whole(body)
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'"hello"', b"<html>", b'{"type": "error"}'])
-def test_what_is_no_message_is_a_bad_reply(body):
-    with pytest.raises(BadReply):
-        Anthropic().reader().whole(body)
-
-
-def test_a_whole_reply_nested_too_deeply_is_a_bad_reply():
-    """Somewhere on the way down the parser still can and the writer no longer does."""
-    refused = 0
-    for depth in (*range(900, 1010), 100_000):
-        nested = b"[" * depth + b"]" * depth
-        body = b'{"content":[{"type":"tool_use","name":"look","input":' + nested + b"}]}"
-        try:
-            Anthropic().reader().whole(body)
-        except BadReply:
-            refused += 1
-    assert refused
-
-
-# --- anything at all -----------------------------------------------------------------------
-
-EVENTS = (
-    "message_start content_block_start content_block_delta content_block_stop message_delta"
-    " message_stop ping error something_new"
-)
-KINDS = st.just("") | st.sampled_from(EVENTS.split())
-OF_THE_WIRE = (
-    "text thinking redacted_thinking tool_use text_delta thinking_delta signature_delta"
-    " input_json_delta max_tokens tool_use refusal"
-)
-LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(alphabet=st.characters(), max_size=5)
-    | st.sampled_from(OF_THE_WIRE.split())
-)
-OF_A_PIECE = "text thinking signature data id name input partial_json stop_reason"
-OF_AN_EVENT = (
-    "type index delta content_block message usage error content model input_tokens output_tokens"
-    " cache_read_input_tokens"
-)
-FIELDS = st.sampled_from(f"{OF_A_PIECE} {OF_AN_EVENT}".split())
-VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner),
-    max_leaves=12,
-)
-PIECES = st.fixed_dictionaries({"type": LEAVES}, optional=dict.fromkeys(OF_A_PIECE.split(), LEAVES))
-LIKELY = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": KINDS,
-        "index": st.integers(0, 2) | LEAVES,
-        "delta": PIECES,
-        "content_block": PIECES,
-        "usage": VALUES,
-        "error": VALUES,
-    },
-)
-
-
-@given(st.lists(st.tuples(KINDS, LIKELY | VALUES | st.binary()), max_size=12))
-@example([("content_block_start", TOOL), ("message_stop", {})])
-def test_whatever_comes_it_is_a_reply_or_a_model_error(events):
-    reader = Anthropic().reader()
-    try:
-        for kind, value in events:
-            data = value if isinstance(value, bytes) else json.dumps(value).encode()
-            for chunk in reader.read(ServerEvent(kind, data)):
-                assert isinstance(chunk, Heard | Said | Thought | Calling | Done)
-        assert isinstance(reader.end()[-1], Done)
-    except ModelError:
-        pass
-
-
-@given(VALUES | st.fixed_dictionaries({"content": st.lists(PIECES)}) | st.binary())
-def test_whatever_comes_in_one_piece_is_a_reply_or_a_model_error(value):
-    data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    try:
-        assert isinstance(Anthropic().reader().whole(data)[-1], Done)
-    except ModelError:
-        pass

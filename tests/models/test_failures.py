@@ -1,5 +1,6 @@
 import pytest
 
+from holdfast.core.retry import Failure
 from holdfast.errors import BadReply, ModelRefused, ModelUnavailable
 from holdfast.models.failures import MOST_WORDS, from_answer, from_event, retry_after
 
@@ -41,7 +42,7 @@ def test_what_is_neither_a_reply_nor_an_error_is_a_bad_reply(status):
         (b"bad\n key", "bad key"),
         (b"<html><h1>Bad key</h1></html>", ""),
         (b"\xff\xfe", "\ufffd\ufffd"),
-        (b"[" * 100_000, "[" * MOST_WORDS + " …"),
+        (b"[" * 100_000, "[" * MOST_WORDS),
         (b'{"error": {"message": null}}', ""),
         (b"", ""),
     ],
@@ -53,6 +54,13 @@ def test_the_endpoints_own_words_are_passed_on_whatever_shape_they_come_in(body,
 
 def test_an_endless_explanation_is_cut():
     assert len(str(answer(400, b"x" * 100_000))) < MOST_WORDS + 100
+    assert len(str(from_event("server_error", "x" * 100_000))) < MOST_WORDS + 100
+
+
+def test_a_secret_in_a_long_explanation_is_left_whole_for_whoever_masks_it():
+    words = "x" * 990 + "sk-a-secret-key"
+    for error in (answer(401, words.encode()), from_event("invalid_api_key", words)):
+        assert str(error).endswith("sk-a-secret-key")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +83,16 @@ def test_the_code_alone_may_say_that_it_is_too_long():
     assert answer(400, body).reason == "context_overflow"
 
 
+@pytest.mark.parametrize("kind", ["insufficient_quota", "billing_not_active"])
+def test_who_has_nothing_left_to_pay_with_asks_another_and_not_again(kind):
+    body = b'{"error": {"message": "pay", "type": "%s", "code": "%s"}}' % ((kind.encode(),) * 2)
+    assert str(answer(429, body)) == "the endpoint answered 429: pay"
+    for error in (answer(429, body), from_event(kind, "pay")):
+        failure = Failure("m", error.reason, status=error.status)
+        assert failure.worth_moving and not failure.worth_repeating
+    assert kind in str(answer(429, b'{"error": {"type": "%s"}}' % kind.encode()))
+
+
 def test_a_server_that_is_down_is_down_whatever_it_talks_about():
     assert answer(503, b"context window").reason == "overloaded"
 
@@ -86,7 +104,14 @@ def test_a_server_that_is_down_is_down_whatever_it_talks_about():
         ("rate_limit_exceeded", "overloaded", 429),
         ("server_error", "overloaded", 500),
         ("something new", "overloaded", 500),
+        ("vector_store_timeout", "overloaded", 504),
         ("invalid_request_error", "refused", 400),
+        ("invalid_encrypted_content", "refused", 400),
+        ("invalid_image_url", "refused", 400),
+        ("image_too_large", "refused", 400),
+        ("unsupported_image_media_type", "refused", 400),
+        ("empty_image_file", "refused", 400),
+        ("failed_to_download_image", "refused", 400),
         ("authentication_error", "refused", 401),
     ],
 )

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.calls.line import attempt
 from holdfast.config import ModelSettings
-from holdfast.core.messages import Chunk, Request, Said, Text, UserMessage
+from holdfast.core.messages import Chunk, Request, Said, Text, UserMessage, mend, storable
 from holdfast.errors import ModelError
 from holdfast.lines import open_lines
 from holdfast.models.demo import DemoModel
@@ -71,15 +71,16 @@ async def try_model(settings: Mapping[str, ModelSettings], name: str) -> Trial:
         try:
             done = await attempt(lines[name], request, one.patience, hear)
         except ModelError as error:
-            return Trial(name, ok=False, reason=error.reason, error=str(error))
+            return Trial(name, ok=False, reason=error.reason, error=storable(str(error)))
         whole = anyio.current_time() - began
     return Trial(
         name,
         ok=True,
         first_event=round(first or whole, 6),
         whole=round(whole, 6),
-        text="".join(said).strip(),
-        model=done.model or one.model,
+        # Whatever it is made of, it can be printed.
+        text=storable("".join(mend("".join(said))).strip()),
+        model=storable(done.model or one.model),
         input=done.usage.input,
         output=done.usage.output,
         cost=done.usage.cost,

@@ -116,7 +116,7 @@ def _model(
     home, home_key = _HOMES[wire]
     url = base_url(table.get("base_url", home)) if wire != "demo" or table.has("base_url") else ""
     model = _model_id(table, wire)
-    variable, key = _key(table, "" if table.has("base_url") else home_key, environ)
+    variable, key = _key(table, home_key if url == home else "", environ)
     fallback = _fallback(table, name, names)
     retry = table.table("retry", "attempts total hedge hedge_to")
     written = table.table("patience", "connect first between whole")
@@ -191,12 +191,14 @@ def _fallback(table: Table, name: str, names: Collection[str]) -> tuple[str, ...
 def _price(table: Table, model: str) -> Price | None:
     if not table.has("price"):
         return price_of(model)
-    price, must = table.table("price", "input output cached"), "a price for a million tokens"
+    must = "a price for a million tokens"
+    price = table.table("price", "input output cached written")
     fresh = price.need("input", must).number(must)
     return Price(
         input=fresh,
         output=price.need("output", must).number(must),
         cached=price.get("cached", fresh).number(must),
+        written=price.get("written", fresh).number(must) if price.has("written") else None,
     )
 
 

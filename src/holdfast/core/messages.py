@@ -40,11 +40,19 @@ Part: TypeAlias = Text | Image
 
 
 class Reasoning(Struct, frozen=True, omit_defaults=True):
-    """What a model thought. `seal` is the wire's own proof, handed back to that wire alone."""
+    """What a model thought.
+
+    `seal` is what the endpoint wants back with it, in the words of its wire. Nobody else can read
+    it, so it goes back only to its `origin`, the base URL it came from. Its place in the reply is
+    told by how many calls came `before` it, and how many characters had been `said`.
+    """
 
     text: str = ""
     wire: str = ""
     seal: str = ""
+    origin: str = ""
+    before: int = 0
+    said: int = 0
 
 
 #: auto: runs unasked. ask: a person is asked. refuse: never runs, and the model is told.

@@ -9,10 +9,11 @@ CHARACTERS_A_TOKEN = 4
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What one or several model calls used. `cached`, `reasoning` and `estimated` are parts.
+    """What one or several model calls used. All but `input`, `output` and `cost` are parts of them.
 
-    `estimated` is the input nobody counted for us: of a call that was hung up on. `cost` is None
-    where a price is not known.
+    `cached` is the input that was read before, `written` what was put aside to be. `estimated` is
+    the input nobody counted for us: of a call that was hung up on. `cost` is None where a price is
+    not known.
     """
 
     input: int = 0
@@ -21,6 +22,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     reasoning: int = 0
     estimated: int = 0
     cost: float | None = 0.0
+    written: int = 0
 
     @property
     def total(self) -> int:
@@ -34,6 +36,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             reasoning=self.reasoning + other.reasoning,
             estimated=self.estimated + other.estimated,
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            written=self.written + other.written,
         )
 
 

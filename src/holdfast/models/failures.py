@@ -16,18 +16,22 @@ from msgspec import Struct
 
 from holdfast.errors import BadReply, ModelError, ModelRefused, ModelUnavailable
 
-#: Characters of an endpoint's explanation that are passed on.
-MOST_WORDS = 1000
+#: Characters of an endpoint's explanation that are passed on. Far more than anyone is shown: what
+#: is cut before secrets are masked may end in a piece of one.
+MOST_WORDS = 64 * 1024
 
 #: What endpoints call an error in the middle of a stream, and the status it would have had.
 _STATUS = {
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
-    "invalid_prompt": 400,
+    "unsupported_image_media_type": 400,
+    "empty_image_file": 400,
+    "failed_to_download_image": 400,
     "authentication_error": 401,
     "invalid_api_key": 401,
     "billing_error": 402,
-    "insufficient_quota": 429,
+    "insufficient_quota": 402,
+    "billing_not_active": 402,
     "permission_error": 403,
     "not_found_error": 404,
     "model_not_found": 404,
@@ -40,17 +44,24 @@ _STATUS = {
     "server_error": 500,
     "internal_server_error": 500,
     "timeout_error": 504,
+    "vector_store_timeout": 504,
     "service_unavailable": 503,
     "overloaded_error": 529,
     "overloaded": 529,
     "server_overloaded": 529,
 }
 
+#: How the rest begins of what they call an error in what was asked.
+_ASKED_WRONG = ("invalid_", "image_")
+
+#: How endpoints say that nothing is left to pay with, though the status is that of a rush.
+_SPENT = frozenset({"insufficient_quota", "billing_not_active"})
+
 #: How endpoints say that a conversation is longer than the model can take.
 _OVERFLOW = re.compile(
     r"context[_ ]length[_ ]exceeded|maximum context length|context window|prompt is too long"
     r"|input is too long|exceeds the (model's )?(maximum )?context|too many (input )?tokens"
-    r"|reduce the length of the (messages|prompt|input)|input length .* exceed"
+    r"|reduce the length of the (messages|prompt|input)|input length .{0,200} exceed"
     r"|exceed_context_size|maximum number of tokens",
     re.IGNORECASE,
 )
@@ -77,12 +88,16 @@ def from_answer(status: int, headers: Mapping[str, str], body: bytes, *, now: fl
     kind, words = _explanation(body)
     if not 400 <= status < 600:
         return BadReply(f"the endpoint answered {status}, which is no reply", status=status)
+    if kind in _SPENT:
+        # The same endpoint will say the same until somebody has paid; another may well answer.
+        return ModelRefused(f"the endpoint answered {status}: {words or kind}", status=402)
     return _failure(status, kind, words, after)
 
 
 def from_event(kind: str, words: str) -> ModelError:
     """An error that came inside a stream; `kind` is the endpoint's own word for it."""
-    return _failure(_STATUS.get(kind, 500), kind, words, None)
+    unknown = 400 if kind.startswith(_ASKED_WRONG) else 500
+    return _failure(_STATUS.get(kind, unknown), kind, words[:MOST_WORDS], None)
 
 
 def retry_after(value: str, *, now: float) -> float | None:
@@ -133,4 +148,4 @@ def _short(words: object) -> str:
     if not isinstance(words, str):
         return ""
     words = " ".join(words.split())
-    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]} …"
+    return words[:MOST_WORDS]

@@ -113,7 +113,7 @@ class RemoteModel:
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[Chunk, None]:
         model = self._address.model or await self._first_offered(request.connect)
-        body = self._wire.body(request, model=model, stream=stream)
+        body = self._wire.body(request, model=model, stream=stream, origin=self._url(""))
         url, headers = self._url(self._wire.path), self._headers(stream=stream)
         done: Chunk | None = None
         try:
@@ -185,7 +185,10 @@ class RemoteModel:
 
     def _priced(self, done: Done) -> Done:
         usage = replace(done.usage, cost=cost(self._price, done.usage))
-        return replace(done, usage=usage, model=done.model or self._address.model)
+        # Whose thoughts they are: nobody else can make anything of their seals.
+        reasoning = tuple(replace(one, origin=self._url("")) for one in done.reasoning)
+        model = done.model or self._address.model
+        return replace(done, usage=usage, reasoning=reasoning, model=model)
 
     def _masked(self, error: ModelError) -> ModelError:
         """The error without our secrets: an endpoint may well repeat what it was sent. And short."""

@@ -7,12 +7,12 @@ bytes knows nothing of either.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.messages import Chunk, Request
+from holdfast.core.messages import AssistantMessage, Chunk, Reasoning, Request, ToolCall
 from holdfast.errors import BadReply
 
 T = TypeVar("T")
@@ -60,11 +60,34 @@ class Wire(Protocol):
         """What the protocol wants beside the content type. Without a key there is none to show."""
         ...
 
-    def body(self, request: Request, *, model: str, stream: bool) -> bytes:
-        """`model` is the endpoint's own name for it. Raises ModelRefused for what it cannot say."""
+    def body(self, request: Request, *, model: str, stream: bool, origin: str = "") -> bytes:
+        """`model` is the endpoint's own name for it, `origin` is its base URL.
+
+        Raises ModelRefused for what it cannot say.
+        """
         ...
 
     def reader(self) -> Reader: ...
+
+
+def in_order(
+    message: AssistantMessage, wire: str, origin: str
+) -> Iterator[str | Reasoning | ToolCall]:
+    """What a model said, thought and asked for, as it came in; of thoughts, those it can take back.
+
+    A seal that another endpoint made, or one that has been moved, is refused.
+    """
+    said = asked = 0
+    for thought in message.reasoning:
+        if not thought.seal or thought.wire != wire or thought.origin not in ("", origin):
+            continue
+        until, first = max(said, thought.said), max(asked, thought.before)
+        yield message.text[said:until]
+        yield from message.calls[asked:first]
+        yield thought
+        said, asked = until, first
+    yield message.text[said:]
+    yield from message.calls[asked:]
 
 
 def parse(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
