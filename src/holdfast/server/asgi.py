@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Never
 
 from litestar import Litestar, MediaType, Request, Response, get, post
 from litestar.di import Provide
@@ -253,6 +253,7 @@ def make_asgi(service: Service, about: About, clock: Clock) -> ASGIApp:
             Problem: _refuse,
             HoldfastError: _explain,
             HTTPException: _no_route,
+            Exception: _unexpected,
         },
         logging_config=None,
         openapi_config=OpenAPIConfig(
@@ -333,7 +334,29 @@ def _no_route(request: Ask, error: HTTPException) -> Response[bytes]:
     if error.status_code == 404:
         return _refuse(request, no_such_path())
     if error.status_code == 405:
-        return _refuse(request, wrong_method())
+        return _refuse(request, wrong_method(*_methods(request)))
     if error.status_code < 500:
         return _refuse(request, malformed(error.detail))
-    return _refuse(request, problem(error))
+    raise error
+
+
+def _unexpected(_request: Ask, error: Exception) -> Never:
+    """Whoever guards the routes writes it down and answers."""
+    raise error
+
+
+def _methods(request: Ask) -> list[str]:
+    """What may be asked at this address."""
+    words = request.scope["path"].strip("/").split("/")
+    fitting = (route for route in request.app.routes if _fits(route.path_components, words))
+    return sorted(method for route in fitting for method in getattr(route, "methods", ()))
+
+
+def _fits(components: Sequence[object], words: Sequence[str]) -> bool:
+    """What is no word of an address stands for any."""
+    if len(components) != len(words):
+        return False
+    return all(
+        component == word or not isinstance(component, str)
+        for component, word in zip(components, words, strict=True)
+    )

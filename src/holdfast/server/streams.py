@@ -66,7 +66,7 @@ class Stream:
         # The reader may take its time over them, so they are read again as it goes.
         del stored
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        self._hang_up = scope["state"]["hang_up"]
+        self._spoke, self._hang_up = anyio.current_time(), scope["state"]["hang_up"]
         async with task_group() as tasks:
             tasks.start_soon(_leave_with, receive, tasks)
             tasks.start_soon(self._keep_alive, send)
