@@ -8,7 +8,7 @@ async with open_app(data="data") as app:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -109,6 +109,10 @@ def _as_configured(asked: RunAccepted, settings: Settings, model: str) -> RunAcc
     )
 
 
+def _as_it_is(store: Store) -> Store:
+    return store
+
+
 @asynccontextmanager
 async def open_app(
     settings: Settings | None = None,
@@ -121,6 +125,7 @@ async def open_app(
     work: bool = True,
     only: Collection[str] | None = None,
     address: str = "",
+    wrap: Callable[[Store], Store] = _as_it_is,
 ) -> AsyncIterator[App]:
     """An engine in this process. What is live when it closes is cut off.
 
@@ -131,7 +136,8 @@ async def open_app(
     `settings` say where, and which models there are. Without them and without models of your own
     there is the demo; with it, and without tools of your own, its two.
     `only` are the runs to carry, if not all of them; without `work` none is carried, and wishes
-    can still be recorded. `address` is where the owner of the directory can be talked to.
+    can still be recorded. `address` is where the owner of the directory can be talked to;
+    `wrap` puts something around the store.
     """
     data = data if data is not None or settings is None else settings.data
     name = random_id("worker")
@@ -141,7 +147,7 @@ async def open_app(
     ):
         named = _by_name(_own_tools(found) if tools is None else tools)
         means = Means(
-            store=store,
+            store=wrap(store),
             models=found,
             tools=named,
             clock=clock,

@@ -18,6 +18,7 @@ from holdfast.config import Settings
 from holdfast.ports import Model, Tool
 from holdfast.server.about import About
 from holdfast.server.keys import load_key
+from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Serving, address, bind
 from holdfast.server.service import Service
 
@@ -36,10 +37,13 @@ async def serve(
     """
     with bind(settings.server) as door:
         where = address(door, settings.server)
-        async with open_app(settings, models=models, tools=tools, address=where) as app:
+        metrics = Metrics()
+        async with open_app(
+            settings, models=models, tools=tools, address=where, wrap=metrics.wrap
+        ) as app:
             keys = load_key(settings.data, settings.server.key)
             service = Service(app.runs, app.means, settings)
-            about = About(settings, app.means, version("holdfast"), leaving=service.draining.is_set)
+            about = About(service, settings, app.means, version("holdfast"), metrics)
             serving = Serving(service, about, settings.server, keys, door, time)
             async with task_group() as tasks:
                 tasks.start_soon(_heed_signals, app, serving, settings.server.drain, tasks)

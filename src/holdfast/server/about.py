@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.config import Settings
 from holdfast.engine.means import Means
 from holdfast.errors import StoreError
+from holdfast.server.metrics import Metrics
+from holdfast.server.service import Service
 
 _ENDPOINTS = {
     "run_submission": ("POST", "/v1/runs"),
@@ -51,13 +52,11 @@ _FEATURES = {
 
 @dataclass(frozen=True)
 class About:
-    """`leaving` tells whether it takes nothing new any more."""
-
+    service: Service
     settings: Settings
     means: Means
     version: str
-    leaving: Callable[[], bool]
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    numbers: Metrics
     metrics_type: str = CONTENT_TYPE_LATEST
 
     def health(self) -> dict[str, str]:
@@ -70,7 +69,7 @@ class About:
             "status": "ok" if well else "degraded",
             "platform": "holdfast",
             "version": self.version,
-            "gateway_state": "draining" if self.leaving() else "running",
+            "gateway_state": "draining" if self.service.draining.is_set() else "running",
             "readiness": {"status": "ready" if well else "not_ready", "checks": checks},
             "models": list(self.means.models),
             "tools": list(self.means.tools),
@@ -129,5 +128,8 @@ class About:
         }
         return {"object": "list", "platform": "holdfast", "data": [whole] if tools else []}
 
-    def metrics(self) -> bytes:
-        return generate_latest(self.registry)
+    async def metrics(self) -> bytes:
+        queue = await self.means.store.queue()
+        self.numbers.subscribers.set(self.service.readers)
+        self.numbers.now(queue=len(queue), live=await self.service.live(), lines=self.means.lines)
+        return generate_latest(self.numbers.registry)

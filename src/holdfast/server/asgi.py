@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Never
 
 from litestar import Litestar, MediaType, Request, Response, get, post
-from litestar.di import Provide
+from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.params import Dependency, Parameter
+from litestar.params import Parameter, SkipValidation
 from litestar.types import ASGIApp
 from msgspec import Raw, Struct
 
@@ -37,9 +37,9 @@ from holdfast.server.streams import Stream
 RunId = Annotated[str, Parameter(description="The run's id.", max_length=256)]
 Ask = Request[Any, Any, Any]
 #: What the routes are given; it is ours, so nobody need look whether it fits.
-TheService = Annotated[Service, Dependency(skip_validation=True)]
-TheAbout = Annotated[About, Dependency(skip_validation=True)]
-TheClock = Annotated[Clock, Dependency(skip_validation=True)]
+TheService = NamedDependency[SkipValidation[Service]]
+TheAbout = NamedDependency[SkipValidation[About]]
+TheClock = NamedDependency[SkipValidation[Clock]]
 
 
 class Started(Struct, frozen=True):
@@ -204,7 +204,7 @@ async def toolsets(about: TheAbout) -> dict[str, Any]:
 
 @get("/metrics", responses=_refusals(), summary="Numbers for Prometheus", media_type=MediaType.TEXT)
 async def metrics(about: TheAbout) -> Response[bytes]:
-    return Response(about.metrics(), headers={"Content-Type": about.metrics_type})
+    return Response(await about.metrics(), headers={"Content-Type": about.metrics_type})
 
 
 @get("/openapi.json", responses=_refusals(), summary="This, for machines", include_in_schema=False)

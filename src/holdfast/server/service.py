@@ -11,6 +11,7 @@ import anyio
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
 from holdfast.core.events import FINAL, Recorded, RunAccepted
 from holdfast.core.run import replay
@@ -27,6 +28,9 @@ LONGEST_WAIT = 60.0
 
 #: Runs in one page of a list.
 MOST_LISTED = 100
+
+#: More than are ever live.
+MANY = 100_000
 
 _LIVE = {"queued": True, "running": True, "waiting_for_approval": True, "stopping": True}
 _ENDED = {"completed": False, "failed": False, "cancelled": False}
@@ -55,6 +59,8 @@ class Service:
         self._store = means.store
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
+        #: How many follow a run just now.
+        self.readers = 0
 
     # --- taking in
 
@@ -112,10 +118,18 @@ class Service:
         return await self._status(run_id, journal)
 
     async def _end(self, run_id: str, *, after: int, seconds: float) -> None:
+        """Until it has ended, that long, or as long as there is a server."""
         with anyio.move_on_after(seconds):
-            async with aclosing(self._store.follow(run_id, after=after)) as events:
-                async for _ in events:
-                    pass
+            async with task_group() as tasks:
+                tasks.start_soon(self._leave, tasks.cancel_scope)
+                async with aclosing(self._store.follow(run_id, after=after)) as events:
+                    async for _ in events:
+                        pass
+                tasks.cancel_scope.cancel()
+
+    async def _leave(self, waiting: anyio.CancelScope) -> None:
+        await self.left.wait()
+        waiting.cancel()
 
     async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:
         state = replay(journal)
@@ -178,6 +192,11 @@ class Service:
             waiting_for=UNSET,
         )
 
+    async def live(self) -> Mapping[str, int]:
+        """How many runs have not ended: those that wait for a worker, and the others."""
+        queued, live = await self._store.queue(), await self._store.list(live=True, limit=MANY)
+        return {"queued": len(queued), "running": len(live) - len(queued)}
+
     async def exists(self, run_id: str) -> None:
         """Raises NotFound unless it does."""
         await self._store.read(run_id, after=sys.maxsize)
@@ -185,8 +204,14 @@ class Service:
     async def journal(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         return await self._store.read(run_id, after=after)
 
-    def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        return self._store.follow(run_id, after=after)
+    async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        self.readers += 1
+        try:
+            async with aclosing(self._store.follow(run_id, after=after)) as events:
+                async for recorded in events:
+                    yield recorded
+        finally:
+            self.readers -= 1
 
     # --- wishes
 

@@ -1,0 +1,75 @@
+import pytest
+
+from holdfast.calls.line import Line
+from holdfast.core.events import ModelCalled, ModelFailed, RunCancelled
+from holdfast.server.metrics import Metrics
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import ACCEPTED, StoreContract, held
+from holdfast.testing.intake import IntakeContract
+from holdfast.testing.scripted import ScriptedModel
+
+
+def value(metrics, name, **labels):
+    return metrics.registry.get_sample_value(name, labels)
+
+
+async def test_what_is_written_is_counted():
+    metrics = Metrics()
+    store = metrics.wrap(MemoryStore())
+    lease = await held(store)
+    called = ModelCalled(turn=1, attempt=1, model="m")
+    stalled = ModelFailed(turn=1, attempt=1, reason="ttfb_kill")
+    again = ModelCalled(turn=1, attempt=2, model="m")
+    await store.append(lease, called, stalled, again, seen=1)
+    await store.append(lease, RunCancelled(), seen=4)
+    assert value(metrics, "holdfast_events_total", type="model.called") == 2
+    assert value(metrics, "holdfast_runs_ended_total", status="cancelled") == 1
+    assert value(metrics, "holdfast_model_failures_total", reason="ttfb_kill") == 1
+    assert value(metrics, "holdfast_model_stalls_total") == 1
+    assert value(metrics, "holdfast_model_retries_total") == 1
+    assert value(metrics, "holdfast_commit_seconds_count") == 3
+
+
+async def test_what_is_refused_is_not():
+    metrics = Metrics()
+    store = metrics.wrap(MemoryStore())
+    await store.accept("run_1", ACCEPTED)
+    with pytest.raises(Exception, match="already exists"):
+        await store.accept("run_1", ACCEPTED)
+    assert value(metrics, "holdfast_events_total", type="run.accepted") == 1
+
+
+def test_how_things_stand_is_told():
+    metrics = Metrics()
+    line = Line(ScriptedModel())
+    metrics.now(queue=3, live={"queued": 3, "running": 2}, lines={"main": line})
+    assert value(metrics, "holdfast_queue_length") == 3
+    assert value(metrics, "holdfast_runs", status="running") == 2
+    assert value(metrics, "holdfast_breaker_open", model="main") == 0
+    line.endpoint.breaker.failures = 5
+    metrics.now(queue=0, live={}, lines={"main": line})
+    assert value(metrics, "holdfast_breaker_open", model="main") == 1
+    assert value(metrics, "holdfast_runs", status="running") is None
+
+
+class TestCountedStore(StoreContract):
+    @pytest.fixture
+    def store(self):
+        return Metrics().wrap(MemoryStore())
+
+
+class TestCountedStoreTakingIn(IntakeContract):
+    @pytest.fixture
+    def clock(self):
+        return [1000.0]
+
+    @pytest.fixture
+    def store(self, clock):
+        return Metrics().wrap(MemoryStore(now=lambda: clock[0]))
+
+    @pytest.fixture
+    def wait(self, clock):
+        def wait(seconds):
+            clock[0] += seconds
+
+        return wait
