@@ -237,3 +237,18 @@ async def test_a_wish_that_is_heard_just_as_the_run_lies_down_keeps_it_awake():
         await play.runs.answer(run_id, "once")
         assert (await play.ended(run_id)).output == "ok"
         assert anyio.current_time() < 60
+
+
+async def test_a_crowd_lets_its_words_gather_and_few_do_not():
+    async def pieces(runs):
+        script = ["word ", Silence(0.001)] * 100
+        model = ScriptedModel(*[script] * runs)
+        async with stage(model) as play:
+            ids = [await play.start() for _ in range(runs)]
+            states = [await play.ended(run_id) for run_id in ids]
+            assert all(state.output == "word " * 100 for state in states)
+            journal = await play.journal(ids[0])
+        return sum(isinstance(event, TextStreamed) for event in journal)
+
+    assert await pieces(1) == 100
+    assert await pieces(60) < 20

@@ -56,12 +56,12 @@ async def listen(
             async for chunk in chunks:
                 if isinstance(chunk, Done):
                     return chunk
-                came = clock()
+                came, waiting = clock(), dog.first
                 if _note(chunk, dog, came):
                     alarm.off = True
                     await hear(chunk)
                     dog.excuse(clock() - came)
-                    alarm.on()
+                    alarm.on(nearer=waiting)
                 count += 1
                 if count % TURN == 0:
                     await anyio.lowlevel.checkpoint()
@@ -111,10 +111,13 @@ class _Alarm:
         if self._timer:
             self._timer.cancel()
 
-    def on(self) -> None:
+    def on(self, *, nearer: bool = True) -> None:
+        """`nearer`: the deadline may have come nearer, as it may with the first event, if only the
+        whole had a limit before."""
         self.off = False
+        if self._timer and not nearer:
+            return
         deadline = self._dog.deadline
-        # It may have come nearer, as when only the whole had a limit before the first event.
         if self._timer and deadline < self._timer.when():
             self._timer.cancel()
             self._timer = None

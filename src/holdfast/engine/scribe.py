@@ -9,7 +9,7 @@ given up on, and then the run is dropped, since nobody knows what was written.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import reduce
 from typing import Literal, Self, TypeVar
 
@@ -39,6 +39,10 @@ async def answered(call: Awaitable[T]) -> T:
         raise StoreUnavailable(f"the store did not answer for {STORE_LIMIT:g} s") from error
 
 
+def _at_once() -> float:
+    return 0.0
+
+
 class Scribe:
     """`limit` is how long a commit may take, in seconds; less when there is less time."""
 
@@ -52,6 +56,8 @@ class Scribe:
         #: Set, and replaced, whenever the state has moved on.
         self.news = anyio.Event()
         self._wishes = 0
+        #: Seconds that what is said may gather between two commits. More where many share the store.
+        self.pace: Callable[[], float] = _at_once
         self._one = anyio.Lock(fast_acquire=True)
         self._gathered = Coalescer(secrets)
         self._spoken = anyio.Event()
@@ -119,6 +125,8 @@ class Scribe:
                 await self.record()
             self._room.set()
             self._room = anyio.Event()
+            if pause := self.pace():
+                await anyio.sleep(pause)
 
     async def catch_up(self) -> None:
         """Learn what others have recorded since."""

@@ -29,6 +29,11 @@ from holdfast.errors import (
     WishPending,
 )
 
+#: Runs that need not share; seconds that each one more lets words gather, and the most of that.
+FEW = 8
+SHARE = 0.0005
+LONGEST_PACE = 0.1
+
 #: Seconds for a run that was cut off to write its end.
 LAST_WORDS = 5.0
 
@@ -118,6 +123,7 @@ class Supervisor:
             scribe = live.scribe = await Scribe.open(
                 self._means.store, live.lease, self._means.secrets
             )
+            scribe.pace = self._pace
             driver = Driver(scribe, self._means)
             async with task_group() as tasks:
                 tasks.start_soon(self._heed, live, scribe)
@@ -128,6 +134,11 @@ class Supervisor:
         if not live.over:
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._last_words(live)
+
+    def _pace(self) -> float:
+        """Few see their words at once; a crowd gathers them, a little longer the more there are."""
+        crowd = len(self._live) - FEW
+        return min(crowd * SHARE, LONGEST_PACE) if crowd > 0 else 0.0
 
     async def _heed(self, live: LiveRun, scribe: Scribe) -> None:
         """Learn what is wished for the run, as one hears of it. A stop takes effect here."""

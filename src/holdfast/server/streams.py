@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
+from math import inf
 from typing import Any
 
 import anyio
@@ -58,6 +59,8 @@ class Stream:
         self._clock, self._alive, self._stalled = clock, alive, stalled
         self._busy = anyio.Lock()
         self._spoke = 0.0
+        #: Since when something is being sent.
+        self._began = inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         stored = await self._service.journal(self._run_id)
@@ -71,6 +74,7 @@ class Stream:
             tasks.start_soon(_leave_with, receive, tasks)
             tasks.start_soon(self._keep_alive, send)
             tasks.start_soon(self._leave_when_draining, send)
+            tasks.start_soon(self._lose_patience)
             await self._tell(view, known, send)
             # Never released: nothing can be said after this.
             await self._busy.acquire()
@@ -94,10 +98,9 @@ class Stream:
             await self._send(send, frames, more=True)
 
     async def _send(self, send: Send, frames: bytes, *, more: bool) -> None:
-        with anyio.move_on_after(self._stalled) as patience:
-            await send({"type": "http.response.body", "body": frames, "more_body": more})
-        if patience.cancelled_caught:
-            await self._abandon()
+        self._began = anyio.current_time()
+        await send({"type": "http.response.body", "body": frames, "more_body": more})
+        self._began = inf
 
     async def _keep_alive(self, send: Send) -> None:
         while True:
@@ -106,6 +109,14 @@ class Stream:
                 await self._put(send, KEEPALIVE)
                 quiet = 0.0
             await anyio.sleep(self._alive - quiet)
+
+    async def _lose_patience(self) -> None:
+        """Give up on a reader that takes nothing. One timer for all that is sent, not one each."""
+        while True:
+            now = anyio.current_time()
+            if now >= self._began + self._stalled:
+                await self._abandon()
+            await anyio.sleep(min(self._began - now, 0.0) + self._stalled)
 
     async def _leave_when_draining(self, send: Send) -> None:
         await self._service.draining.wait()
