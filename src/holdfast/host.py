@@ -24,6 +24,10 @@ from holdfast.server.serve import Serving, address, bind
 from holdfast.server.service import Service
 
 
+#: Seconds beyond the drain for what was cut off to let go.
+LAST_WORDS = 5.0
+
+
 async def serve(
     settings: Settings,
     ready: Callable[[str], None],
@@ -74,5 +78,10 @@ async def _heed_signals(app: App, serving: Serving, seconds: float, tasks: TaskG
 async def _drain(app: App, serving: Serving, seconds: float) -> None:
     assert app.worker is not None
     app.worker.leave(drain=seconds)
-    await app.left.wait()
+    with anyio.move_on_after(seconds + LAST_WORDS) as patience:
+        await app.left.wait()
     serving.leave()
+    if patience.cancelled_caught:
+        # Some tool does not let go. What it did is in doubt on record, as after a crash.
+        await anyio.sleep(LAST_WORDS)
+        os._exit(0)

@@ -80,8 +80,9 @@ def test_one_run_can_be_exported_alone(command, keep):
 
 
 def test_secrets_do_not_leave(command, keep, monkeypatch, tmp_path):
-    monkeypatch.setenv("SOME_API_KEY", "sk-very-secret")
     keep(prompt="use sk-very-secret, please")
+    # It was no secret then, or it would not be on record.
+    monkeypatch.setenv("SOME_API_KEY", "sk-very-secret")
     _, lines, _ = command("journal", "export")
     assert "sk-very-secret" not in lines
     assert json.loads(lines.splitlines()[0])["masked"] == [1]

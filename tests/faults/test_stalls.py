@@ -155,9 +155,10 @@ def slow_script(chance, patience):
     return script
 
 
-async def test_ten_thousand_slow_and_healthy_streams_and_none_is_cut():
+@pytest.mark.parametrize("seed", range(20))
+async def test_of_ten_thousand_slow_and_healthy_streams_none_is_cut(seed):
     patience = Patience(first=45, between=120, whole=1800)
-    chance = random.Random(20261116)
+    chance = random.Random(seed)
     finished = 0
 
     async def one(script):
@@ -165,11 +166,10 @@ async def test_ten_thousand_slow_and_healthy_streams_and_none_is_cut():
         await attempt(Line(ScriptedModel(script)), REQUEST, patience, ignore)
         finished += 1
 
-    for _ in range(10):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(1000):
-                tasks.start_soon(one, slow_script(chance, patience))
-    assert finished == 10_000
+    async with anyio.create_task_group() as tasks:
+        for _ in range(500):
+            tasks.start_soon(one, slow_script(chance, patience))
+    assert finished == 500
 
 
 async def test_a_gap_just_over_its_limit_is_cut_so_the_test_before_this_one_can_fail():

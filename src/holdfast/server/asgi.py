@@ -11,7 +11,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.params import Parameter, SkipValidation
+from litestar.params import HeaderParameter, PathParameter, QueryParameter, SkipValidation
 from litestar.types import ASGIApp
 from msgspec import Raw, Struct
 
@@ -28,13 +28,13 @@ from holdfast.server.problems import (
     problem,
     wrong_method,
 )
-from holdfast.server.reference import page
+from holdfast.server.reference import APPROVAL, RUN, STOP, page, taking
 from holdfast.server.requests import cursor
 from holdfast.server.service import Page, Service
 from holdfast.server.status import Status
 from holdfast.server.streams import Stream
 
-RunId = Annotated[str, Parameter(description="The run's id.", max_length=256)]
+RunId = Annotated[str, PathParameter(description="The run's id.", max_length=256)]
 Ask = Request[Any, Any, Any]
 #: What the routes are given; it is ours, so nobody need look whether it fits.
 TheService = NamedDependency[SkipValidation[Service]]
@@ -69,13 +69,20 @@ class Line(Struct, frozen=True):
     event: Raw
 
 
+class Frame(Struct, frozen=True):
+    """One of a stream. `data` is an object of JSON that names its event and its run."""
+
+    data: str
+    id: str = ""
+
+
 class Journal(Struct, frozen=True):
     data: list[Line]
     object: str = "list"
 
 
 def _refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    every = (400, 401, 413, 421, 431, 500, 503)
+    every = (400, 401, 403, 408, 413, 414, 421, 431, 500, 503)
     return {
         status: ResponseSpec(data_container=Envelope, description="Why not.")
         for status in sorted({*every, *statuses})
@@ -85,11 +92,22 @@ def _refusals(*statuses: int) -> dict[int, ResponseSpec]:
 # --- runs -------------------------------------------------------------------------------------
 
 
-@post("/v1/runs", status_code=202, responses=_refusals(409, 415, 429), summary="Start a run")
+@post(
+    "/v1/runs",
+    status_code=202,
+    responses=_refusals(409, 415, 429),
+    operation_class=taking(RUN, "input"),
+    summary="Start a run",
+)
 async def start_run(
     request: Ask,
     service: TheService,
-    idempotency_key: Annotated[str | None, Parameter(header="Idempotency-Key")] = None,
+    idempotency_key: Annotated[
+        str | None,
+        HeaderParameter(
+            name="Idempotency-Key", description="The same key and body again lead to the same run."
+        ),
+    ] = None,
 ) -> Response[Started]:
     """The run is on record when this is answered, and will be carried to an end."""
     submitted = await service.submit(
@@ -107,10 +125,16 @@ async def start_run(
 @get("/v1/runs", responses=_refusals(404), summary="List runs, the newest first")
 async def list_runs(
     service: TheService,
-    status: Annotated[str | None, Parameter(query="status")] = None,
-    session_id: Annotated[str | None, Parameter(query="session_id")] = None,
-    after: Annotated[str | None, Parameter(query="after")] = None,
-    limit: Annotated[str | None, Parameter(query="limit")] = None,
+    status: Annotated[str | None, QueryParameter(description="Only runs that stand so.")] = None,
+    session_id: Annotated[
+        str | None, QueryParameter(description="Only runs of this session.")
+    ] = None,
+    after: Annotated[
+        str | None, QueryParameter(description="Go on after this run: `next` of the page before.")
+    ] = None,
+    limit: Annotated[
+        str | None, QueryParameter(description="At most so many, up to 100; 20 unless given.")
+    ] = None,
 ) -> Page:
     asked = {"status": status, "session_id": session_id, "after": after, "limit": limit}
     return await service.list({name: value for name, value in asked.items() if value})
@@ -120,7 +144,12 @@ async def list_runs(
 async def read_run(
     service: TheService,
     run_id: RunId,
-    wait: Annotated[str | None, Parameter(query="wait")] = None,
+    wait: Annotated[
+        str | None,
+        QueryParameter(
+            description="Answer once the run has ended, or after so many seconds; at most 60."
+        ),
+    ] = None,
 ) -> Status:
     """With `wait`, once it has ended or that many seconds have passed."""
     return await service.status(run_id, wait=_seconds(wait))
@@ -136,9 +165,19 @@ async def follow_run(
     service: TheService,
     clock: TheClock,
     run_id: RunId,
-    last_event_id: Annotated[str | None, Parameter(header="Last-Event-ID")] = None,
-    after: Annotated[str | None, Parameter(query="after")] = None,
-) -> Response[bytes]:
+    last_event_id: Annotated[
+        str | None,
+        HeaderParameter(
+            name="Last-Event-ID", description="The id of the last frame that was read."
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        QueryParameter(
+            description="Go on after the frame of this id, if there is no Last-Event-ID."
+        ),
+    ] = None,
+) -> Response[Frame]:
     """Server-sent events, all that were and all that come, until the run has ended."""
     await service.exists(run_id)
     return _Streamed(Stream(service, run_id, after=cursor(last_event_id, after), clock=clock))
@@ -148,7 +187,7 @@ async def follow_run(
 async def read_journal(
     service: TheService,
     run_id: RunId,
-    after: Annotated[str | None, Parameter(query="after")] = None,
+    after: Annotated[str | None, QueryParameter(description="Only events after this seq.")] = None,
 ) -> Journal:
     return Journal([_line(one) for one in await service.journal(run_id, after=cursor(None, after))])
 
@@ -157,6 +196,7 @@ async def read_journal(
     "/v1/runs/{run_id:str}/approval",
     status_code=200,
     responses=_refusals(404, 409, 415),
+    operation_class=taking(APPROVAL, "choice"),
     summary="Answer an approval",
 )
 async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> Answered:
@@ -171,6 +211,7 @@ async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> A
     "/v1/runs/{run_id:str}/stop",
     status_code=200,
     responses=_refusals(404, 415),
+    operation_class=taking(STOP),
     summary="Stop a run",
 )
 async def stop_run(request: Ask, service: TheService, run_id: RunId) -> Stopping:
@@ -182,7 +223,7 @@ async def stop_run(request: Ask, service: TheService, run_id: RunId) -> Stopping
 # --- the service ------------------------------------------------------------------------------
 
 
-@get(["/health", "/v1/health"], summary="Whether it lives", security=[])
+@get(["/health", "/v1/health"], responses=_refusals(), summary="Whether it lives", security=[])
 async def health(about: TheAbout) -> dict[str, str]:
     return about.health()
 
@@ -271,11 +312,11 @@ def make_asgi(service: Service, about: About, clock: Clock) -> ASGIApp:
     )
 
 
-class _Streamed(Response[bytes]):
+class _Streamed(Response[Frame]):
     """An answer that is an ASGI app of its own."""
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(b"", media_type="text/event-stream")
+        super().__init__(Frame(""), media_type="text/event-stream")
         self._stream = stream
 
     def to_asgi_response(self, *_arguments: Any, **_options: Any) -> Any:

@@ -1,10 +1,87 @@
-"""The reference for people: one page made from the schema, with no script and nothing from afar."""
+"""The reference: which bodies are taken, for the schema, and the schema as a page for people.
+
+Bodies are read by `requests`, where the framework cannot see what they are made of. The page has
+no script and nothing from afar.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+from litestar.openapi.spec import (
+    OpenAPIMediaType,
+    OpenAPIType,
+    Operation,
+    Reference,
+    RequestBody,
+    Schema,
+)
+
+_TEXT, _FLAG, _NUMBER = OpenAPIType.STRING, OpenAPIType.BOOLEAN, OpenAPIType.INTEGER
+_LIST, _OBJECT = OpenAPIType.ARRAY, OpenAPIType.OBJECT
+
+_MESSAGE = Schema(
+    type=_OBJECT,
+    properties={
+        "role": Schema(type=_TEXT),
+        "content": Schema(description="A text, or an array of parts."),
+    },
+    required=["role", "content"],
+)
+
+RUN: Mapping[str, Schema] = {
+    "input": Schema(
+        one_of=[Schema(type=_TEXT, min_length=1), Schema(type=_LIST, items=_MESSAGE, min_items=1)],
+        description="What to do: a text, or messages of which the last says it.",
+    ),
+    "conversation_history": Schema(
+        type=_LIST, items=_MESSAGE, description="What was said before, if not in the input."
+    ),
+    "instructions": Schema(type=_TEXT, description="Laid over those of the agent."),
+    "session_id": Schema(type=_TEXT, max_length=256, description="The conversation it is part of."),
+    "model": Schema(type=_TEXT, max_length=256, description="By its name in the settings."),
+    "max_turns": Schema(type=_NUMBER, minimum=1, description="Fewer than the settings allow."),
+    "tools": Schema(
+        type=_LIST, items=Schema(type=_TEXT), description="Those it may use, if not all."
+    ),
+    "approval": Schema(
+        type=_TEXT, enum=["ask", "deny"], description="Whether anyone can be asked."
+    ),
+    "metadata": Schema(
+        type=_OBJECT,
+        additional_properties=Schema(type=_TEXT, max_length=512),
+        max_properties=16,
+        description="Words of your own, to be found in the status.",
+    ),
+}
+
+APPROVAL: Mapping[str, Schema] = {
+    "choice": Schema(type=_TEXT, enum=["once", "session", "always", "deny"]),
+    "approval_id": Schema(type=_TEXT, max_length=256, description="Needed if several are pending."),
+    "all": Schema(type=_FLAG, description="Answer all that are pending."),
+}
+
+STOP: Mapping[str, Schema] = {
+    "reason": Schema(type=_TEXT, description="To be kept with the run."),
+}
+
+
+def taking(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
+    """An operation that takes a body of these fields."""
+    properties: dict[str, Reference | Schema] = dict(fields)
+    schema = Schema(type=_OBJECT, properties=properties, required=list(needed) or None)
+    body = RequestBody({"application/json": OpenAPIMediaType(schema)}, required=bool(needed))
+
+    @dataclass
+    class Taking(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = body
+
+    return Taking
+
 
 _STYLE = """\
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}
@@ -44,6 +121,17 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
     for one in operation.get("parameters", ()):
         where = f"{one['name']} ({one['in']})"
         yield f"<dt>{escape(where)}</dt><dd>{escape(one.get('description', ''))}</dd>"
+    for name, field in _body(operation).items():
+        told = escape(field.get("description") or ", ".join(field.get("enum", ())))
+        yield f"<dt>{escape(name)} (body)</dt><dd>{told}</dd>"
     for status, answer in operation.get("responses", {}).items():
         yield f"<dt>{escape(status)}</dt><dd>{escape(answer.get('description', ''))}</dd>"
     yield "</dl>"
+
+
+def _body(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the body it takes, by their names."""
+    content = operation.get("requestBody", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    fields: Mapping[str, Any] = schema.get("properties", {})
+    return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
 import anyio
@@ -74,7 +75,9 @@ class Service:
             tools=[tool.spec for tool in self._means.tools.values()],
             principal=principal,
         )
-        once = Once(principal, key, requests.fingerprint(body)) if key else None
+        # Only the hash is kept: some clients send as a key what is a secret elsewhere.
+        hashed = sha256(key.encode()).hexdigest() if key else ""
+        once = Once(principal, hashed, requests.fingerprint(body)) if key else None
         # A request that was taken in is answered as it was, whatever the state of things now.
         if once and (earlier := await self._earlier(once)):
             return Submitted(earlier, replayed=True)

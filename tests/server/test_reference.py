@@ -1,0 +1,104 @@
+from html.parser import HTMLParser
+
+from msgspec.json import encode
+
+from holdfast.server.reference import APPROVAL, RUN, STOP, page
+from holdfast.server.requests import ApprovalRequest, read_approval, read_run, read_stop
+from holdfast.testing.scripted import ScriptedModel
+
+SCHEMA = {
+    "info": {"title": "A <title>", "version": "1", "description": "about & about"},
+    "paths": {
+        "/a/{id}": {
+            "get": {
+                "summary": "Read <b>",
+                "description": "at length",
+                "parameters": [{"name": "id", "in": "path", "description": "its id"}],
+                "responses": {"200": {"description": "there"}, "404": {}},
+            },
+            "post": {
+                "summary": None,
+                "requestBody": {
+                    "content": {
+                        "application/json": {
+                            "schema": {
+                                "properties": {
+                                    "input": {"description": "what to do"},
+                                    "choice": {"enum": ["this", "that"]},
+                                }
+                            }
+                        }
+                    }
+                },
+            },
+        }
+    },
+}
+
+
+class Reader(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.words = set(), set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_every_operation_has_its_place_with_its_parameters_and_answers():
+    words = " ".join(Reader(page(SCHEMA)).words)
+    for wanted in ("GET /a/{id}", "POST /a/{id}", "at length", "id (path)", "its id", "there"):
+        assert wanted in words
+
+
+def test_the_fields_of_a_body_are_told_by_their_words_or_by_what_they_may_be():
+    words = " ".join(Reader(page(SCHEMA)).words)
+    for wanted in ("input (body)", "what to do", "choice (body)", "this, that"):
+        assert wanted in words
+
+
+def test_what_a_body_is_made_of_is_what_is_read():
+    """The reference may name nothing that is not heeded."""
+    whole = {
+        "input": "hi",
+        "conversation_history": [{"role": "user", "content": "before"}],
+        "instructions": "be kind",
+        "session_id": "s",
+        "model": "m",
+        "max_turns": 3,
+        "tools": ["look"],
+        "approval": "deny",
+        "metadata": {"for": "me"},
+    }
+    assert whole.keys() == RUN.keys()
+    asked, plain = read_run(encode(whole)), read_run(b'{"input": "other"}')
+    same = [
+        name for name in asked.__struct_fields__ if getattr(asked, name) == getattr(plain, name)
+    ]
+    assert len(asked.__struct_fields__) - len(same) >= len(RUN)
+    answer = {"choice": "deny", "approval_id": "a", "all": True}
+    assert answer.keys() == APPROVAL.keys()
+    assert read_approval(encode(answer)) == ApprovalRequest("deny", "a", everything=True)
+    assert STOP.keys() == {"reason"}
+    assert read_stop(b'{"reason": "enough"}') == "enough"
+
+
+def test_what_looks_like_markup_is_shown_as_it_is():
+    text = page(SCHEMA)
+    assert "A &lt;title&gt;" in text and "Read &lt;b&gt;" in text and "about &amp; about" in text
+
+
+async def test_the_page_runs_nothing_and_fetches_nothing(inside):
+    async with inside(ScriptedModel()) as served:
+        text = (await served.get("/docs")).text
+    found = Reader(text)
+    assert not found.tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not found.attributes & {"src", "href", "srcset", "style", "action"}
+    assert not [name for name in found.attributes if name.startswith("on")]
+    assert "http:" not in text and "https:" not in text
+    assert "url(" not in text and "@import" not in text

@@ -1,0 +1,150 @@
+"""A server's door, and its life in the process that opened it."""
+
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+import aiohttp
+import anyio
+import pytest
+import trustme
+
+from holdfast.app import open_app
+from holdfast.calls.tasks import task_group
+from holdfast.config import Settings
+from holdfast.config.settings import ServerSettings
+from holdfast.errors import ConfigError
+from holdfast.server.about import About
+from holdfast.server.keys import load_key
+from holdfast.server.metrics import Metrics
+from holdfast.server.serve import Serving, address, bind
+from holdfast.server.service import Service
+from holdfast.testing.scripted import ScriptedModel, Silence
+
+pytestmark = pytest.mark.real_time
+
+HERE = ServerSettings(port=0, key="the-key-of-this-test")
+BEARER = {"Authorization": f"Bearer {HERE.key}"}
+
+
+# --- the door ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "begins"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:"),
+        ("localhost", "http://127.0.0.1:"),
+        ("::1", "http://[::1]:"),
+    ],
+)
+def test_a_door_of_any_free_port_says_where_it_is(host, begins):
+    settings = replace(HERE, host=host)
+    with bind(settings) as door:
+        where = address(door, settings)
+        assert where == f"{begins}{door.getsockname()[1]}" and door.getsockname()[1] > 0
+    cert = replace(settings, tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
+    with bind(cert) as door:
+        assert address(door, cert).startswith("https://")
+
+
+def test_two_doors_on_one_port_are_one_too_many():
+    with bind(HERE) as door:
+        port = door.getsockname()[1]
+        with pytest.raises(
+            ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Addr.* in use"
+        ):
+            bind(replace(HERE, port=port))
+    # Once it is closed, another may open there, though its last connections linger.
+    with bind(replace(HERE, port=port)):
+        pass
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "a.name.example"])
+def test_beyond_this_machine_there_is_tls_or_something_that_speaks_it(host):
+    with pytest.raises(ConfigError, match="others can reach"):
+        bind(replace(HERE, host=host))
+    half = replace(HERE, host=host, tls_cert=Path("cert.pem"))
+    with pytest.raises(ConfigError, match="others can reach"):
+        bind(half)
+
+
+@pytest.mark.parametrize(
+    "safe", [{"behind_proxy": True}, {"tls_cert": Path("c.pem"), "tls_key": Path("k.pem")}]
+)
+def test_what_is_safe_may_be_reached_from_beyond_this_machine(safe):
+    with bind(replace(HERE, host="0.0.0.0", **safe)) as door:
+        assert door.getsockname()[0] == "0.0.0.0"
+
+
+def test_who_needs_no_key_is_on_this_machine():
+    with bind(replace(HERE, auth="none")):
+        pass
+    with pytest.raises(ConfigError, match="loopback"):
+        bind(replace(HERE, host="0.0.0.0", auth="none", behind_proxy=True))
+
+
+# --- its life ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(folder, settings=HERE, *script):
+    """A server in this process, how to ask it, and a life that this waits for in the end."""
+    whole = Settings(data=folder, server=settings)
+    with bind(settings) as door:
+        models = {"demo": ScriptedModel(script or ["hello"])}
+        async with open_app(whole, models=models) as app:
+            service = Service(app.runs, app.means, whole)
+            about = About(service, whole, app.means, "0", Metrics())
+            keys = load_key(folder, settings.key)
+            server = Serving(service, about, settings, keys, door, app.clock)
+            ready = anyio.Event()
+            async with task_group() as tasks, aiohttp.ClientSession() as http:
+                tasks.start_soon(server.serve, ready.set)
+                await ready.wait()
+                yield server, http, address(door, settings)
+                server.leave()
+
+
+async def test_a_server_is_there_when_it_says_so_and_gone_when_it_has_left(tmp_path):
+    async with serving(tmp_path) as (server, http, where):
+        async with http.get(f"{where}/health") as answer:
+            assert (answer.status, (await answer.json())["status"]) == (200, "ok")
+    with pytest.raises(ConnectionRefusedError), socket.socket() as line:
+        line.connect(("127.0.0.1", int(where.rpartition(":")[2])))
+
+
+async def test_a_server_with_a_certificate_speaks_tls_alone(tmp_path):
+    authority = trustme.CA()
+    (tmp_path / "cert.pem").write_bytes(
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.bytes()
+    )
+    tls = replace(HERE, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "cert.pem")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with serving(tmp_path, tls) as (server, http, where):
+        assert where.startswith("https://")
+        async with http.get(f"{where}/v1/capabilities", headers=BEARER, ssl=trusting) as answer:
+            assert answer.status == 200 and "Strict-Transport-Security" in answer.headers
+        with pytest.raises(aiohttp.ClientError):
+            await http.get(where.replace("https", "http") + "/health")
+
+
+async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_path):
+    async with serving(tmp_path, HERE, "half ", Silence()) as (server, http, where):
+        async with http.post(f"{where}/v1/runs", json={"input": "hi"}, headers=BEARER) as answer:
+            run_id = answer.headers["X-Run-Id"]
+        async with http.get(f"{where}/v1/runs/{run_id}/events", headers=BEARER) as stream:
+            while b"half" not in await stream.content.readline():
+                pass
+            server.drain()
+            while b"server.draining" not in await stream.content.readline():
+                pass
+            began = monotonic()
+            server.leave()
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await stream.content.read()
+            assert monotonic() - began < 1
