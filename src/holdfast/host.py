@@ -23,7 +23,6 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Serving, address, bind
 from holdfast.server.service import Service
 
-
 #: Seconds beyond the drain for what was cut off to let go.
 LAST_WORDS = 5.0
 
