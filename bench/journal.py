@@ -228,4 +228,6 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, default=None, help="a folder on the disk to measure")
     parser.add_argument("--events", type=int, default=100_000, metavar="N")
     given = parser.parse_args()
-    sys.exit(anyio.run(partial(main, given.only, given.folder, given.events)))
+    scenes = partial(main, given.only, given.folder, given.events)
+    # The loop that the server runs on.
+    sys.exit(anyio.run(scenes, backend_options={"use_uvloop": True}))

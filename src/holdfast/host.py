@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from time import time  # noqa: TID251 - the clock of a whole process
@@ -15,13 +16,14 @@ from anyio.abc import TaskGroup
 
 from holdfast.app import App, open_app
 from holdfast.calls.tasks import task_group
-from holdfast.config import Settings
+from holdfast.config import Settings, read_key
 from holdfast.ports import Model, Tool
 from holdfast.server.about import About
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Serving, address, bind
 from holdfast.server.service import Service
+from holdfast.stores.owner import prepare
 
 #: Seconds beyond the drain for what was cut off to let go.
 LAST_WORDS = 5.0
@@ -41,11 +43,15 @@ async def serve(
     """
     with bind(settings.server) as door:
         where = address(door, settings.server)
+        prepare(settings.data)
+        keys = load_key(settings.data, settings.server.key)
+        # Known from now on, so that it can be masked, though it may have been made just now.
+        key = settings.server.key or read_key(settings.data)
+        settings = replace(settings, server=replace(settings.server, key=key))
         metrics = Metrics()
         async with open_app(
             settings, models=models, tools=tools, address=where, wrap=metrics.wrap
         ) as app:
-            keys = load_key(settings.data, settings.server.key)
             service = Service(app.runs, app.means, settings)
             about = About(service, settings, app.means, version("holdfast"), metrics)
             serving = Serving(service, about, settings.server, keys, door, time)

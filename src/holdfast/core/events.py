@@ -21,7 +21,8 @@ from holdfast.core.usage import Budget, Usage
 from holdfast.core.watchdog import Patience
 
 
-class _Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+# Without the garbage collector: a tree of frozen values has no cycles to look for.
+class _Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
     pass
 
 
@@ -328,7 +329,7 @@ WISHES = (ApprovalAnswered, StopRequested, InputAdded)
 FINAL = (RunCompleted, RunFailed, RunCancelled)
 
 
-class Recorded(Struct, frozen=True):
+class Recorded(Struct, frozen=True, gc=False):
     """An event in its place in the journal. `seq` counts from 1 without gaps.
 
     `body` is what was stored. It is never encoded again, so what a reader gets is what was

@@ -8,11 +8,11 @@ and needs no row. A transaction that fails leaves memory as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from hashlib import sha256
 
 import apsw
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.core.codec import encode
 from holdfast.core.events import (
@@ -97,8 +97,8 @@ class Batch(Struct, frozen=True, gc=False):
 
 def pack_events(events: Sequence[Event], blobs: Mapping[str, bytes] = {}) -> Batch:
     """Encoded, so that what cannot be stored is refused before anything happens."""
-    bodies = tuple(map(encode, events))
-    if any(len(body) > MOST_BYTES for body in (*bodies, *blobs.values())):
+    bodies = [encode(event) for event in events]
+    if max(map(len, (*bodies, *blobs.values()) if blobs else bodies), default=0) > MOST_BYTES:
         raise InvalidRequest(f"it is larger than {MOST_BYTES} bytes, which cannot be stored")
     return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)))
 
@@ -174,7 +174,7 @@ class Ledger:
     def _change(self, run: _Run) -> None:
         """To be called before a run is changed, so that it can be changed back."""
         if run.id not in self._before:
-            self._before[run.id] = replace(run)
+            self._before[run.id] = copy(run)
 
     # --- the journal
 

@@ -50,7 +50,7 @@ class Owner:
 @asynccontextmanager
 async def own(folder: Path, *, address: str = "", worker: str = "") -> AsyncIterator[None]:
     """Own the directory, made if need be. Raises DataInUse, or ConfigError if it is unfit."""
-    _prepare(folder)
+    prepare(folder)
     try:
         lock = _Lock(folder)
     except OSError as error:
@@ -150,7 +150,7 @@ def _read(handle: int) -> Owner:
     return Owner(int(pid) if pid.isdecimal() else 0, address, worker)
 
 
-def _prepare(folder: Path) -> None:
+def prepare(folder: Path) -> None:
     """Make the directory, for its owner alone. An empty one is made so; a used one is refused."""
     if lone(str(folder)) is not None:
         raise ConfigError(f"the data directory {folder} cannot be used: its name is not UTF-8")

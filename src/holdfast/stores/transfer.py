@@ -39,8 +39,8 @@ from holdfast.errors import Conflict, IllegalEvent, InvalidRequest, JournalDamag
 from holdfast.stores.archive import Archive, Row, refs, refs_in
 from holdfast.stores.database import open_writer
 from holdfast.stores.ledger import LONG_BODY
-from holdfast.stores.reading import link
 from holdfast.stores.mask import Mask
+from holdfast.stores.reading import link
 
 VERSION = 1
 

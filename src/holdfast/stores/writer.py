@@ -34,7 +34,7 @@ CHECKPOINT = 4000
 LOOK = 1.0
 
 
-class _Request(Struct):
+class _Request(Struct, gc=False):
     act: Callable[..., Any]
     arguments: tuple[Any, ...]
     reply: asyncio.Future[Any]

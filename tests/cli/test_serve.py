@@ -1,0 +1,108 @@
+"""`holdfast serve` as whoever starts it sees it: one line, one sentence, one code."""
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+from urllib.request import Request, urlopen
+
+import pytest
+import uvloop
+
+from tests.cli.conftest import HOLDFAST, PATIENCE
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loop_of_c():
+    """The first such loop of a process opens a pipe that all of them share and none closes."""
+    uvloop.new_event_loop().close()
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The option that has these lines for a server read."""
+
+    def write(lines):
+        file = tmp_path / "holdfast.toml"
+        file.write_text(f'[models.demo]\nwire = "demo"\n[server]\n{lines}\n')
+        return "--config", str(file)
+
+    return write
+
+
+def test_it_says_where_it_listens_and_owns_its_directory_until_it_is_told_to_end(data, holdfast):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*HOLDFAST, "serve", "--port", "0"], **pipes) as server:
+        try:
+            line = server.stdout.readline()
+            where = line.removeprefix("holdfast is listening on ").rstrip("\n")
+            assert where.startswith("http://127.0.0.1:") and not where.endswith(":0")
+            key = data / "api_key"
+            assert stat.S_IMODE(key.stat().st_mode) == 0o600
+            headers = {"Authorization": f"Bearer {key.read_text().strip()}"}
+            with urlopen(Request(f"{where}/v1/capabilities", headers=headers)) as answer:
+                assert json.load(answer)["features"]["run_events_resumable"]
+            # Another one is told whom to ask.
+            second = holdfast("serve", "--port", "0", text=True)
+            assert (second.returncode, second.stdout) == (75, "")
+            assert second.stderr.startswith("holdfast: ") and where in second.stderr
+            assert second.stderr.count("\n") == 1
+        finally:
+            server.send_signal(signal.SIGINT)
+            rest, complaints = server.communicate(timeout=PATIENCE)
+        assert (server.returncode, rest, complaints) == (0, "", "")
+
+
+@pytest.fixture
+def refused(command):
+    """What it complains of, in one sentence, when it does not even start."""
+
+    def refused(*words, code=78):
+        got, output, complaint = command("serve", *words)
+        assert (got, output) == (code, ""), complaint
+        assert complaint.startswith("holdfast: ") and complaint.count("\n") == 1
+        return complaint
+
+    return refused
+
+
+def test_a_port_that_is_taken_is_named(refused):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in refused(
+            "--port", str(port)
+        )
+
+
+def test_what_others_can_reach_is_not_served_in_clear(refused, config):
+    assert "others can reach: set tls_cert and tls_key" in refused("--host", "0.0.0.0")
+    assert "others can reach" in refused(*config('host = "0.0.0.0"'))
+    assert "others can reach" in refused("--host", "192.0.2.7", "--port", "0")
+
+
+def test_only_this_machine_may_come_without_a_key(refused, config):
+    assert "loopback" in refused(*config('host = "0.0.0.0"\nauth = "none"\nbehind_proxy = true'))
+
+
+def test_a_key_that_can_be_guessed_is_refused_and_not_repeated(refused, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_API_KEY", "changeme-changeme")
+    complaint = refused("--port", "0")
+    assert "HOLDFAST_API_KEY" in complaint and "changeme" not in complaint
+
+
+def test_a_setting_that_is_none_is_refused(refused, config):
+    assert "--port" in refused("--port", "many")
+    assert "dra1n" in refused(*config("dra1n = 1"))
+    assert "tls_key" in refused(*config('tls_cert = "cert.pem"'))
+
+
+def test_an_option_that_is_none_is_refused(refused):
+    assert "--prot" in refused("--prot", "1", code=2)
+    assert "too many words" in refused("everything", code=2)
+
+
+def test_the_help_says_how_it_ends(command):
+    code, output, complaints = command("serve", "--help")
+    assert (code, complaints) == (0, "")
+    assert "--port" in output and "SIGTERM" in output and "143" in output

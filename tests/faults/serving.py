@@ -1,0 +1,119 @@
+"""A server that is a process of its own, a model for it, and clients that read with care."""
+
+import json
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import anyio
+
+from tests.server.conftest import Server
+
+#: What a client meets when the server goes away in the middle of something.
+CUT = (aiohttp.ClientError, ConnectionError, TimeoutError)
+
+
+@asynccontextmanager
+async def serving(folder, config_text, **options):
+    """One that is ready, and gone at the end whatever happened to it."""
+    server = Server(folder)
+    try:
+        async with server.calling():
+            await server.start(config_text, **options)
+            yield server
+    finally:
+        server.kill()
+
+
+def model_at(endpoint, **more):
+    """A configuration whose one model is there; a table for each further word."""
+    tables = "".join(f"\n[{name}]\n{lines}\n" for name, lines in more.items())
+    return (
+        f'[models.main]\nwire = "openai-chat"\nmodel = "m"\nbase_url = "{endpoint.url}"\n{tables}'
+    )
+
+
+def asked(request):
+    """The last thing that a model was asked, as text."""
+    return json.dumps(request.body["messages"][-1])
+
+
+class Careful:
+    """A reader that keeps its place and takes back what it is told to.
+
+    `text` is what it shows, `ids` are the frames it got in the order they came, `cuts` how often
+    the line broke.
+    """
+
+    def __init__(self, server, run_id):
+        self._server, self.run_id = server, run_id
+        self.ids, self.end, self.cuts = [], None, 0
+        self._said = {}
+
+    @property
+    def text(self):
+        return "".join("".join(words) for words in self._said.values())
+
+    async def read_to_the_end(self):
+        while self.end is None:
+            try:
+                await self.read()
+            except CUT:
+                self.cuts += 1
+                await anyio.sleep(0.02)
+
+    async def read(self):
+        """As far as the line holds."""
+        last = self.ids[-1] if self.ids else None
+        async with self._server.follow(self.run_id, last_event_id=last) as events:
+            early = []
+            async for frame in events:
+                early.append(frame)
+                # A frame without an id belongs to the next one that has it.
+                if frame.id is not None:
+                    for each in early:
+                        self._take(each)
+                    early = []
+                    self.ids.append(frame.id)
+
+    def _take(self, frame):
+        match frame.event:
+            case "message.delta" if frame.id is not None:
+                key = frame.data["turn"], frame.data["attempt"]
+                self._said.setdefault(key, []).append(frame.data["delta"])
+            case "message.retracted":
+                self._said.pop((frame.data["turn"], frame.data["attempt"]), None)
+            case "run.completed" | "run.failed" | "run.cancelled":
+                self.end = frame.data
+
+
+@contextmanager
+def staring(server, run_id):
+    """Somebody who asks for a run's events, and takes none of them."""
+    port = int(server.url.rpartition(":")[2])
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(("127.0.0.1", port))
+        head = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        line.sendall(f"{head}Authorization: Bearer {server.key}\r\n\r\n".encode())
+        yield line
+
+
+def resident(pid):
+    """Bytes of memory that a process holds."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def open_sockets(pid):
+    """How many a process has. Its files are its store's, which opens a few more when it likes."""
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    return sum(_target(link).startswith("socket:") for link in links)
+
+
+def _target(link):
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""  # closed while we were looking

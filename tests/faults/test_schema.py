@@ -1,0 +1,128 @@
+"""The server against its own description: whatever it is sent, it answers as it said it would."""
+
+import anyio
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.server.conftest import Server
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 15
+
+#: What may be asked without a key.
+OPEN = {("GET", "/health"), ("GET", "/v1/health")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("schema"))
+    server.launch('[models.demo]\nwire = "demo"\n')
+    anyio.run(server.ready)
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def ended(server):
+    """The id of a run that has ended."""
+
+    async def run():
+        async with server.calling():
+            run_id = await server.run()
+            await server.post(f"/v1/runs/{run_id}/stop")
+            return (await server.ended(run_id))["run_id"]
+
+    return anyio.run(run)
+
+
+@pytest.fixture(scope="module")
+def schema(server):
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json", headers=server.headers)
+
+
+def operations(schema):
+    return [found.ok() for found in schema.get_all_operations()]
+
+
+def try_out(operation, mode, examples, check):
+    """Have `check` called with requests of this kind, the same ones every time."""
+
+    @hypothesis.seed(9)
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
+    def answer(case, known):
+        check(case, known)
+
+    answer()
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.name.lower())
+def test_every_answer_is_as_described(server, schema, ended, mode):
+    statuses = set()
+
+    def check(case, known):
+        if known and "run_id" in case.path_parameters:
+            case.path_parameters["run_id"] = ended
+        response = case.call(headers=server.headers, timeout=20)
+        case.validate_response(response, checks=CHECKS)
+        statuses.add(response.status_code)
+
+    for operation in operations(schema):
+        try_out(operation, mode, EXAMPLES, check)
+    assert statuses >= {200, 400, 404}
+    assert server.log == ""
+
+
+def test_whoever_has_no_key_gets_the_same_answer_whatever_they_send(server, schema, ended):
+    def check(case, known):
+        if known and "run_id" in case.path_parameters:
+            case.path_parameters["run_id"] = ended
+        response = case.call(timeout=20)
+        case.validate_response(response, checks=CHECKS)
+        # 400 is what no server could make sense of.
+        assert response.status_code in (400, 401)
+
+    for operation in operations(schema):
+        if (operation.method.upper(), operation.path) not in OPEN:
+            try_out(operation, GenerationMode.POSITIVE, 4, check)
+
+
+async def test_every_door_but_the_open_ones_wants_a_key(server, schema):
+    doors = {(operation.method.upper(), operation.path) for operation in operations(schema)}
+    assert doors >= OPEN
+    hidden = {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/nothing/here")}
+    others = {(method, "/v1/runs") for method in ("PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")}
+    async with server.calling():
+        for method, path in doors | hidden | others:
+            address = path.replace("{run_id}", "run_1")
+            for bad in ({}, {"Authorization": "Bearer nonsense"}, {"Authorization": server.key}):
+                answer = await server.ask(method, address, bare=True, headers=bad)
+                expected = 200 if (method, path) in OPEN else 401
+                assert answer.status == expected, (method, path)
+                if expected == 401 and method != "HEAD":
+                    assert answer.error["code"] == "invalid_api_key"

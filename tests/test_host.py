@@ -1,0 +1,133 @@
+"""A whole server and its end: what is under way, what comes, and what is found by the next one."""
+
+import signal
+from time import monotonic
+
+import aiohttp
+import anyio
+import pytest
+
+from holdfast.calls.tasks import task_group
+from holdfast.testing.endpoint import open_endpoint
+from holdfast.testing.scripted import Silence
+from tests.faults.serving import asked, model_at, serving, staring
+
+pytestmark = pytest.mark.real_time
+
+
+async def follow_to_the_cut(server, run_id, heard):
+    """Every frame, and that the stream broke off instead of ending."""
+    async with server.follow(run_id) as events:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for frame in events:
+                heard.append(frame)
+    assert events.comments == []
+
+
+async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_next(tmp_path):
+    silent = True
+
+    def script(request):
+        if "quick" in asked(request):
+            return ["quick ", Silence(0.7), "and done"]
+        return ["half ", Silence()] if silent else ["whole"]
+
+    async with (
+        open_endpoint(script) as endpoint,
+        serving(tmp_path, model_at(endpoint, server="drain = 1.5")) as server,
+    ):
+        open_runs = [await server.run("slow") for _ in range(5)]
+        quick = await server.run("quick")
+        heard = {run_id: [] for run_id in open_runs}
+        async with task_group() as tasks:
+            for run_id in open_runs:
+                tasks.start_soon(follow_to_the_cut, server, run_id, heard[run_id])
+            async with server.follow(quick) as events:
+                await events.until("message.delta")
+                while not all(
+                    frames[-1:] and "delta" in frames[-1].data for frames in heard.values()
+                ):
+                    await anyio.sleep(0.01)
+                began = monotonic()
+                server.process.terminate()
+                await events.until("server.draining")
+                refused = await server.post("/v1/runs", {"input": "one more"})
+                health = await server.get("/health/detailed")
+                assert (await events.all())[-1].event == "run.completed"
+                assert events.comments == [b": stream closed"]
+        assert await server.gone() == 0
+        assert 1.4 < monotonic() - began < 4
+        assert (refused.status, refused.error["code"]) == (503, "gateway_draining")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert health.json["gateway_state"] == "draining"
+        for frames in heard.values():
+            assert "server.draining" in [frame.event for frame in frames]
+            assert frames[-1].event == "run.queued"
+        assert server.log == ""
+        # All that is on record stands in one file, whole.
+        assert not (server.data / "journal.db-wal").exists()
+        # The next one goes on with them.
+        silent = False
+        await server.start(model_at(endpoint))
+        ends = [await server.ended(run_id) for run_id in (*open_runs, quick)]
+        assert [end["status"] for end in ends] == ["completed"] * 6
+        assert [end["output"] for end in ends] == ["whole"] * 5 + ["quick and done"]
+        assert (await server.status(open_runs[0]))["run_id"] == open_runs[0]
+        assert len((await server.get("/v1/runs")).json["data"]) == 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_who_tells_a_server_twice_does_not_wait(tmp_path, number):
+    async with (
+        open_endpoint(["half ", Silence()]) as endpoint,
+        serving(tmp_path, model_at(endpoint, server="drain = 30")) as server,
+    ):
+        run_id = await server.run()
+        async with server.follow(run_id) as events:
+            await events.until("message.delta")
+            server.process.send_signal(number)
+            await events.until("server.draining")
+            began = monotonic()
+            server.process.send_signal(number)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await events.all()
+        assert await server.gone() == 128 + number
+        assert monotonic() - began < 1
+        assert server.log == ""
+
+
+async def test_neither_a_stalled_reader_nor_a_long_wait_keeps_a_server_from_its_end(tmp_path):
+    async with (
+        open_endpoint([*["word " * 1000] * 200, Silence()]) as endpoint,
+        serving(tmp_path, model_at(endpoint, server="drain = 0.2")) as server,
+    ):
+        run_id = await server.run()
+        waits = []
+
+        async def wait():
+            waits.append(await server.status(run_id, wait=60))
+
+        with staring(server, run_id):
+            async with task_group() as tasks:
+                tasks.start_soon(wait)
+                async with server.follow(run_id) as events:
+                    heard = 0
+                    async for frame in events:
+                        heard += len(frame.data.get("delta", ""))
+                        if heard == 5000 * 200:
+                            break
+                began = monotonic()
+                assert await server.stop() == 0
+                assert monotonic() - began < 1.5
+        # Whoever waited is told how things stand.
+        assert [told["status"] for told in waits] == ["queued"]
+        assert server.log == ""
+
+
+async def test_a_server_without_anything_to_do_ends_at_once(tmp_path):
+    async with serving(tmp_path, '[models.demo]\nwire = "demo"\n') as server:
+        assert (await server.get("/health", bare=True)).status == 200
+        began = monotonic()
+        assert await server.stop() == 0
+        assert monotonic() - began < 2
+        assert server.log == ""
