@@ -17,27 +17,40 @@ pytestmark = pytest.mark.real_time
 KEY = "hf_a_key_for_these_tests_0123456789"
 
 
-@pytest.fixture
-def server(data, monkeypatch):
-    """`holdfast serve` on the data directory of the test. Yields its address."""
-    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """`holdfast serve`, for all these tests. Yields its address and its data directory."""
+    folder = tmp_path_factory.mktemp("served") / "data"
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "serve", "--port", "0"], stdout=subprocess.PIPE
+        [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--data", str(folder)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "HOLDFAST_API_KEY": KEY},  # noqa: TID251 (to add to it)
     )
     line = process.stdout.readline().decode()
     assert line.startswith("holdfast is listening on "), line
-    yield line.split()[-1]
+    yield line.split()[-1], folder
     process.kill()
     process.wait(10)
     process.stdout.close()
+
+
+@pytest.fixture
+def server(served, data, monkeypatch):
+    """Its address; commands find it by the data directory."""
+    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    monkeypatch.setenv("HOLDFAST_DATA", str(served[1]))
+    return served[0]
+
+
+def last(holdfast):
+    return json.loads(holdfast("runs", "--json", "--limit", "1").stdout)
 
 
 def test_a_run_is_carried_by_the_server_that_owns_the_directory(server, holdfast):
     done = holdfast("run", "hello", "--pace", "0")
     assert done.returncode == 0, done.stderr
     assert "I am the built-in demo" in done.stdout.decode()
-    (listed,) = holdfast("runs", "--json").stdout.splitlines()
-    assert json.loads(listed)["status"] == "completed"
+    assert last(holdfast)["status"] == "completed"
 
 
 def test_a_server_may_be_named(server, holdfast, tmp_path, monkeypatch):
@@ -58,7 +71,7 @@ def test_a_run_of_the_server_is_stopped_and_answered_from_elsewhere(server, hold
     far = Far(server, KEY)
     asking = far.submit("hello", model="", approval="ask")
     deadline = time.monotonic() + 15
-    while b"waiting_for_approval" not in holdfast("runs", "--json").stdout:
+    while last(holdfast)["status"] != "waiting_for_approval":
         assert time.monotonic() < deadline
     done = holdfast("approve", asking[:12], "deny")
     assert (done.returncode, done.stdout) == (0, b"keep_note: deny\n"), done.stderr
@@ -109,4 +122,4 @@ def test_ctrl_c_stops_the_run_on_the_server(server, at_terminal, holdfast):
     terminal.expect("A new conversation")
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.end() == 130
-    assert b'"status":"cancelled"' in holdfast("runs", "--json").stdout
+    assert last(holdfast)["status"] == "cancelled"
