@@ -98,6 +98,8 @@ class Batch(Struct, frozen=True, gc=False):
 def pack_events(events: Sequence[Event], blobs: Mapping[str, bytes] = {}) -> Batch:
     """Encoded, so that what cannot be stored is refused before anything happens."""
     bodies = [encode(event) for event in events]
+    if len(bodies) == 1 and not blobs and len(bodies[0]) <= MOST_BYTES:
+        return Batch(events, bodies, blobs, type(events[0]) in _ENDS)
     if max(map(len, (*bodies, *blobs.values()) if blobs else bodies), default=0) > MOST_BYTES:
         raise InvalidRequest(f"it is larger than {MOST_BYTES} bytes, which cannot be stored")
     return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)))
