@@ -206,7 +206,7 @@ class RemoteModel:
 async def _read_stream(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
     decoder, patience, work = Decoder(), inf, 0
     async with aclosing(answer.pieces()) as pieces:
-        while piece := await _next(pieces, patience):
+        while piece := await (anext(pieces, b"") if patience == inf else _next(pieces, patience)):
             for start in range(0, len(piece), TURN):
                 for chunk in _understood(decoder, reader, piece[start : start + TURN]):
                     yield chunk
@@ -239,8 +239,6 @@ def _understood(decoder: Decoder, reader: Reader, piece: bytes) -> Iterator[Chun
 
 async def _next(pieces: AsyncGenerator[bytes, None], until: float) -> bytes:
     """The next bytes, none at the end. Past the end of patience, none whatever happens."""
-    if until == inf:
-        return await anext(pieces, b"")
     try:
         with anyio.CancelScope(deadline=until):
             return await anext(pieces, b"")

@@ -16,6 +16,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _CR = b"\r"[0]
+_LF = b"\n"[0]
 _ENDS = b"\r\n"
 
 
@@ -26,6 +27,8 @@ class Decoder:
         self._total = 0
         self._first = True
         self._after_cr = False
+        #: Nothing is left of the pieces before.
+        self._at_rest = False
         #: The line that has not ended yet.
         self._rest = bytearray()
         #: The event that has not ended yet.
@@ -35,6 +38,9 @@ class Decoder:
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
         """The events that this piece completes. Raises BadReply, too_large."""
+        if self._at_rest and _is_one(piece):
+            self._count(piece)
+            return [ServerEvent("", piece[6:-2])]
         events: list[ServerEvent] = []
         for line in self._lines(piece):
             if line[:5] == b"data:":
@@ -47,13 +53,12 @@ class Decoder:
                     events.append(ServerEvent(self._kind, b"\n".join(self._data)))
                     self._data, self._size = [], 0
                 self._kind = ""
+        self._at_rest = not (self._rest or self._data or self._after_cr or self._kind)
         return events
 
     def _lines(self, piece: bytes) -> list[bytes]:
         """The lines that this piece ends, whatever they began with."""
-        self._total += len(piece)
-        if self._total > MOST_BYTES:
-            raise _too_large("the reply", MOST_BYTES)
+        self._count(piece)
         if self._after_cr and piece:
             # CR and LF end one line together, even when they arrive apart.
             self._after_cr = False
@@ -71,6 +76,11 @@ class Decoder:
         if room < 0 and max(len(self._rest), *map(len, lines), 0) > MOST_LINE:
             raise _too_large("a line of the reply", MOST_LINE)
         return lines
+
+    def _count(self, piece: bytes) -> None:
+        self._total += len(piece)
+        if self._total > MOST_BYTES:
+            raise _too_large("the reply", MOST_BYTES)
 
     def _opening(self, line: bytes) -> bytes:
         """The line with what came of it before."""
@@ -94,6 +104,17 @@ class Decoder:
         self._size += len(data) + 1
         if self._size > MOST_DATA + 1:
             raise _too_large("an event of the reply", MOST_DATA)
+
+
+def _is_one(piece: bytes) -> bool:
+    """It is just one event in the plainest form, as most pieces of most streams are."""
+    return (
+        piece[:6] == b"data: "
+        and piece.find(b"\n") == len(piece) - 2
+        and piece[-1] == _LF
+        and _CR not in piece
+        and len(piece) <= MOST_DATA
+    )
 
 
 def _too_large(what: str, limit: int) -> BadReply:
