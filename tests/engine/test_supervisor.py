@@ -17,7 +17,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Text
-from holdfast.errors import RunFinished
+from holdfast.errors import RunFinished, StoreFull
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
@@ -182,8 +182,14 @@ async def test_a_run_that_stumbles_is_tried_again_later_and_may_yet_succeed(capl
     assert "stumbled" in caplog.text
 
 
-async def test_a_run_that_stumbles_over_a_full_store_is_left_to_be_rescued(caplog):
-    line = FaultyStore(MemoryStore(now=anyio.current_time))
+async def test_a_run_that_not_even_fits_into_the_queue_is_left_to_be_rescued(caplog):
+    class Brimful(FaultyStore):
+        async def release(self, lease, **options):
+            if self.full:
+                raise StoreFull("not a byte")
+            await super().release(lease, **options)
+
+    line = Brimful(MemoryStore(now=anyio.current_time))
     async with stage(ScriptedModel(["a", Silence(5), "b"], ["again"]), store=line) as play:
         run_id = await play.start()
         await play.until(run_id, TextStreamed)
@@ -193,6 +199,7 @@ async def test_a_run_that_stumbles_over_a_full_store_is_left_to_be_rescued(caplo
         state = await play.ended(run_id)
         assert "run.queued" in await play.tags(run_id)
     assert state.output == "again"
+    assert "is left to be rescued: not a byte" in caplog.text
 
 
 async def test_a_wish_that_comes_as_the_run_goes_to_rest_is_not_slept_over():
@@ -252,3 +259,17 @@ async def test_a_crowd_lets_its_words_gather_and_few_do_not():
 
     assert await pieces(1) == 100
     assert await pieces(60) < 20
+
+
+async def test_a_run_without_space_goes_on_soon_after_there_is_some():
+    model = ScriptedModel(["Once ", Silence(1), "upon"], ["Once upon"])
+    store = FaultyStore(MemoryStore())
+    async with stage(model, store=store, ttl=60.0) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        store.full = True
+        await anyio.sleep(5)
+        store.full = False
+        assert (await play.ended(run_id)).output == "Once upon"
+        # Long before its lease would have run out.
+        assert anyio.current_time() < 15

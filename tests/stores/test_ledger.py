@@ -10,6 +10,7 @@ from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, St
 from holdfast.stores.database import open_writer
 from holdfast.stores.ledger import (
     COLLECTED,
+    FULL_PAUSE,
     LONG_BODY,
     MOST_BYTES,
     Ledger,
@@ -272,3 +273,12 @@ def test_a_run_whose_place_became_nonsense_is_an_orphan_and_not_forgotten(world)
     ledger.flush()
     ledger._db.execute("update run set place = 'nowhere'")
     assert world().orphans() == ["run_1"]
+
+
+def test_while_the_disk_is_full_nobody_is_told_to_look_at_once(world):
+    ledger = world()
+    ledger.accept("run_1", batch(ACCEPTED))
+    assert ledger.next_ready() == 0.0
+    ledger.full = True
+    assert ledger.next_ready() == FULL_PAUSE
+    assert ledger.claim("a", ttl=1.0, limit=1) == ()

@@ -24,6 +24,7 @@ from holdfast.engine.scribe import Scribe, answered
 from holdfast.errors import (
     HoldfastError,
     LeaseLost,
+    StoreError,
     StoreFull,
     StoreUnavailable,
     WishPending,
@@ -33,6 +34,9 @@ from holdfast.errors import (
 FEW = 8
 SHARE = 0.0005
 LONGEST_PACE = 0.1
+
+#: Seconds after which a run for which there was no space is looked at again.
+FULL_PAUSE = 1.0
 
 #: Seconds for a run that was cut off to write its end.
 LAST_WORDS = 5.0
@@ -104,10 +108,13 @@ class Supervisor:
         try:
             with no_stray_cancel(RuntimeError):
                 await self._carry(live)
-        except (LeaseLost, StoreFull, StoreUnavailable) as error:
-            # What was written last may not be known, or there is no room for more: its lease runs
-            # out, and whoever can write again takes it up.
+        except (LeaseLost, StoreUnavailable) as error:
+            # What was written last may not be known: its lease runs out, and whoever can write
+            # again takes it up.
             _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
+        except StoreFull as error:
+            _log.warning("run %s waits for space: %s", live.lease.run_id, error)
+            await self._lay_down(live)
         except Exception as error:  # noqa: BLE001 - one run's trouble is its own
             _log.exception("run %s stumbled", live.lease.run_id)
             await self._set_aside(live, error)
@@ -176,6 +183,15 @@ class Supervisor:
             await scribe.catch_up()
             return False
         return True
+
+    async def _lay_down(self, live: LiveRun) -> None:
+        """Let go of it, to be claimed as soon as there is space. If not even that fits, it is left
+        to be rescued."""
+        try:
+            with anyio.move_on_after(LAST_WORDS, shield=True):
+                await self._means.store.release(live.lease, seen=UNSEEN, ready_in=FULL_PAUSE)
+        except StoreError as error:
+            _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
 
     async def _set_aside(self, live: LiveRun, error: Exception) -> None:
         """Put a run that stumbled back in the queue, a little later each time."""

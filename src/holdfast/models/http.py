@@ -121,6 +121,10 @@ async def open_transport(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[
             await session.close()
 
 
+#: What to look at first.
+_CHECK = "is base_url right?"
+
+
 def _unreached(error: Exception, connect: float) -> ModelError:
     match error:
         case aiohttp.ConnectionTimeoutError() | asyncio.TimeoutError():
@@ -130,11 +134,11 @@ def _unreached(error: Exception, connect: float) -> ModelError:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             return ModelUnavailable(f"the endpoint could not prove who it is: {_words(error)}")
         case aiohttp.ClientConnectorDNSError():
-            return ModelUnavailable(f"the endpoint's name is not known: {_words(error)}")
+            return ModelUnavailable(f"the endpoint's name is not known ({_CHECK}): {_words(error)}")
         case aiohttp.InvalidURL():
-            return ModelUnavailable(f"there is no such address: {_words(error)}")
+            return ModelUnavailable(f"there is no such address ({_CHECK}): {_words(error)}")
         case aiohttp.ClientConnectorError():
-            return ModelUnavailable(f"the endpoint cannot be reached: {_words(error)}")
+            return ModelUnavailable(f"the endpoint cannot be reached ({_CHECK}): {_words(error)}")
         case _:
             return _lost(error)
 

@@ -46,6 +46,9 @@ from holdfast.stores.reading import KEPT, find_once, link, read
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
 
+#: Seconds until whoever wants to carry a run may ask again while the disk is full.
+FULL_PAUSE = 1.0
+
 #: Bytes of the largest body or blob. SQLite itself takes not much more.
 MOST_BYTES = 256 * 1024 * 1024
 
@@ -280,8 +283,9 @@ class Ledger:
             run.place = "resting"
 
     def next_ready(self) -> float | None:
-        now = self._clock()
-        waits = (max(run.ready_at - now, 0.0) for run in self._runs.values() if _waits(run))
+        # While the disk is full nobody gets anything, and looking all the time would not help.
+        now, least = self._clock(), FULL_PAUSE if self.full else 0.0
+        waits = (max(run.ready_at - now, least) for run in self._runs.values() if _waits(run))
         return min(waits, default=None)
 
     def queue(self) -> Sequence[str]:
