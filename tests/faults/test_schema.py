@@ -26,7 +26,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 15
+EXAMPLES = 10
 
 #: What may be asked without a key.
 OPEN = {("GET", "/health"), ("GET", "/v1/health")}
