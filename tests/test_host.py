@@ -1,5 +1,6 @@
 """A whole server and its end: what is under way, what comes, and what is found by the next one."""
 
+import logging
 import signal
 from time import monotonic
 
@@ -7,7 +8,9 @@ import aiohttp
 import anyio
 import pytest
 
+from holdfast import host
 from holdfast.calls.tasks import task_group
+from holdfast.core.secrets import Secrets
 from holdfast.testing.endpoint import open_endpoint
 from holdfast.testing.scripted import Silence
 from tests.faults.serving import asked, model_at, serving, staring
@@ -131,3 +134,12 @@ async def test_a_server_without_anything_to_do_ends_at_once(tmp_path):
         assert await server.stop() == 0
         assert monotonic() - began < 2
         assert server.log == ""
+
+
+def test_what_is_logged_while_a_server_lives_holds_no_secret(caplog):
+    log = logging.getLogger("holdfast.anywhere")
+    with host._masked_logs(Secrets(["sk-canary-12345"])):
+        log.warning("who is %s?", "sk-canary-12345")
+    log.warning("nobody looks at sk-canary-12345 any more")
+    (masked, later) = caplog.messages
+    assert masked == "who is [secret]?" and "sk-canary" in later

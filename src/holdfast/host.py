@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -17,6 +19,8 @@ from anyio.abc import TaskGroup
 from holdfast.app import App, open_app
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings, read_key
+from holdfast.core.secrets import Secrets
+from holdfast.logs import Masking
 from holdfast.ports import Model, Tool
 from holdfast.server.about import About
 from holdfast.server.keys import load_key
@@ -56,10 +60,28 @@ async def serve(
             about = About(service, settings, app.means, version("holdfast"), metrics)
             serving = Serving(service, about, settings.server, keys, door, time)
             _spare_the_collector()
-            async with task_group() as tasks:
-                tasks.start_soon(_heed_signals, app, serving, settings.server.drain, tasks)
-                await serving.serve(partial(ready, where))
-                tasks.cancel_scope.cancel()
+            with _masked_logs(app.means.secrets):
+                await _run(app, serving, settings.server.drain, partial(ready, where))
+
+
+async def _run(app: App, serving: Serving, drain: float, ready: Callable[[], None]) -> None:
+    async with task_group() as tasks:
+        tasks.start_soon(_heed_signals, app, serving, drain, tasks)
+        await serving.serve(ready)
+        tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _masked_logs(secrets: Secrets) -> Iterator[None]:
+    """What is logged anywhere in this process holds no secret of ours."""
+    handlers, masking = logging.getLogger().handlers[:], Masking(secrets)
+    for handler in handlers:
+        handler.addFilter(masking)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(masking)
 
 
 def _spare_the_collector() -> None:

@@ -10,7 +10,6 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -27,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.messages import Chunk, Done, Request, Unstreamed
+from holdfast.core.secrets import Secrets
 from holdfast.errors import BadReply, ConfigError, ModelError, ModelRefused
 from holdfast.models.catalog import WIRES, Price, cost, price_of
 from holdfast.models.failures import from_answer
@@ -92,6 +92,7 @@ class RemoteModel:
         clock: Callable[[], float] = time,
     ) -> None:
         self._wire, self._address, self._transport = wire, address, transport
+        self._secrets = Secrets((address.key, *address.headers.values()))
         self._streams, self._price, self._clock = stream, price, clock
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -192,8 +193,7 @@ class RemoteModel:
 
     def _masked(self, error: ModelError) -> ModelError:
         """The error without our secrets: an endpoint may well repeat what it was sent. And short."""
-        secrets = [self._address.key, *self._address.headers.values()]
-        words = _mask(str(error), secrets)
+        words = self._secrets.mask(str(error))
         if len(words) > MOST_WORDS:
             words = f"{words[:MOST_WORDS]} …"
         if words == str(error):
@@ -282,13 +282,6 @@ async def _gather(answer: Answer, limit: int) -> bytes:
                 raise BadReply(f"the reply is longer than {limit} bytes", reason="too_large")
             await anyio.lowlevel.checkpoint()
     return bytes(body)
-
-
-def _mask(words: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        if len(secret) >= 8:
-            words = words.replace(secret, "[secret]")
-    return words
 
 
 def open_remote(

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from holdfast.core.events import Choice, Outcome
 from holdfast.core.messages import Gate
+from holdfast.core.secrets import spellings
 
 MASK = "[masked]"
 
@@ -41,10 +42,10 @@ _STREAMS: Mapping[str, tuple[str, ...]] = {
 class Mask:
     def __init__(self, secrets: Iterable[str]) -> None:
         # The longest first: a spelling may hold another.
-        found = {spelling for secret in secrets for spelling in _spellings(secret)}
-        spellings = sorted(found, key=lambda spelling: (-len(spelling), spelling))
-        raw = (spelling.encode(errors="surrogateescape") for spelling in spellings)
-        self._text = re.compile("|".join(map(re.escape, spellings)))
+        found = {spelling for secret in secrets for spelling in spellings(secret)}
+        ordered = sorted(found, key=lambda spelling: (-len(spelling), spelling))
+        raw = (spelling.encode(errors="surrogateescape") for spelling in ordered)
+        self._text = re.compile("|".join(map(re.escape, ordered)))
         self._bytes = re.compile(b"|".join(map(re.escape, raw)))
 
     def blobs(
@@ -132,14 +133,3 @@ def _streams(values: Iterable[Any]) -> Iterator[Sequence[dict[str, Any]]]:
                 which = (kind, *(str(value.get(field)) for field in _STREAMS[kind]))
                 streams.setdefault(which, []).append(value)
     yield from streams.values()
-
-
-def _spellings(secret: str) -> set[str]:
-    """As it is, as it stands in JSON, and as it stands in JSON that stands in JSON."""
-    latest = found = {secret}
-    for _ in range(2):
-        latest = {
-            json.dumps(text, ensure_ascii=ascii)[1:-1] for text in latest for ascii in (True, False)
-        }
-        found = found | latest
-    return found
