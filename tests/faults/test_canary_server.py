@@ -111,6 +111,8 @@ async def test_what_a_stopped_run_has_shown_of_a_key_is_found_nowhere(tmp_path):
     async with open_endpoint(script) as endpoint:
         async with serving(tmp_path, model_at(endpoint), env={"HOLDFAST_API_KEY": DOOR}) as server:
             run_id = await server.run("break")
+            # Stopped any sooner it would have shown nothing.
+            await endpoint.received()
             await server.post(f"/v1/runs/{run_id}/stop", {"reason": DOOR})
             await server.ended(run_id)
             assert hits(*await everything_said(server, run_id)) == []
