@@ -32,7 +32,13 @@ async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_s
     tmp_path,
 ):
     words = [f"w{number} " for number in range(30)]
-    script = [step for word in words for step in (word, Silence(0.03))]
+    kills = [0]
+
+    def script(request):
+        # Nobody can be done before the server has been killed twice.
+        half = words[:15]
+        return words if kills[0] == 2 else [*half, Silence(600)]
+
     async with (
         open_endpoint(script) as endpoint,
         serving(tmp_path, model_at(endpoint)) as server,
@@ -42,10 +48,11 @@ async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_s
         async with task_group() as tasks:
             for reader in readers:
                 tasks.start_soon(reader.read_to_the_end)
-            for _ in range(2):
-                while sum("w" in reader.text for reader in readers) < 25:
+            for kill in (1, 2):
+                await endpoint.received(kill * 50 - 1)
+                while not all("w" in reader.text for reader in readers):
                     await anyio.sleep(0.01)
-                await anyio.sleep(0.3)
+                kills[0] = kill
                 server.kill()
                 seen = {reader.run_id: tuple(reader.ids) for reader in readers}
                 await server.start(model_at(endpoint))
