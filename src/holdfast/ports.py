@@ -35,6 +35,13 @@ class Entry(Struct, frozen=True):
     last: Recorded
 
 
+class Census(Struct, frozen=True):
+    """How many runs have not ended: those that `queue` would name, and all others."""
+
+    queued: int
+    running: int
+
+
 class Journal(Protocol):
     """The append-only record of every run.
 
@@ -74,6 +81,13 @@ class Journal(Protocol):
         """Runs that are ready and nobody has, in the order in which they will be claimed."""
         ...
 
+    async def census(self) -> Census:
+        """How many runs live. To be asked for each run that comes: it costs next to nothing.
+
+        What is being written at this very moment may be counted or not.
+        """
+        ...
+
     async def append(
         self,
         lease: Lease,
@@ -83,7 +97,8 @@ class Journal(Protocol):
     ) -> Sequence[Recorded]:
         """Write at the end as the run's worker, and return everything past `seen`.
 
-        What comes back includes wishes that slipped in, so whoever writes is caught up. Raises
+        What comes back includes wishes that slipped in, so whoever writes is caught up. With a final
+        event the run is let go of. Raises
         LeaseLost if the lease's epoch is not the run's, RunFinished if the run has ended, and
         WishPending if a final event is among `events` and a wish stands past `seen`.
         """

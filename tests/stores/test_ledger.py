@@ -100,9 +100,9 @@ def test_what_has_ended_is_not_kept_in_memory(world):
     lease = held(ledger)
     ledger.begin()
     ledger.append(lease, batch(STARTED, RunCompleted()), seen=1)
-    ledger.release(lease, seen=3, ready_in=None)
-    ledger.settle()
-    assert ledger._runs == {}
+    assert (ledger._runs, ledger._waiting) == ({}, {})
+    ledger.release(lease, seen=3, ready_in=0.0)
+    assert ledger.claim("a", ttl=10.0, limit=1) == []
     with pytest.raises(RunFinished):
         ledger.wish("run_1", batch(StopRequested()), seen=0)
     with pytest.raises(RunFinished):
@@ -116,15 +116,23 @@ def test_what_has_ended_is_not_kept_in_memory(world):
 def test_a_transaction_that_fails_leaves_memory_as_it_was(world):
     ledger = world()
     lease = held(ledger)
-    before = deepcopy(ledger._runs)
+    ledger.accept("run_3", batch(ACCEPTED))
+
+    def runs():
+        return deepcopy((ledger._runs, ledger._waiting))
+
+    before = runs()
     ledger.begin()
     ledger.append(lease, batch(STARTED), seen=1)
     ledger.wish("run_1", batch(StopRequested()), seen=2)
+    (third,) = ledger.claim("b", ttl=10.0, limit=9)
     ledger.accept("run_2", batch(ACCEPTED))
-    ledger.release(lease, seen=3, ready_in=None)
-    assert ledger._runs != before
+    ledger.release(lease, seen=3, ready_in=0.0)
+    ledger.append(third, batch(RunCompleted()), seen=1)
+    assert [len(kept) for kept in runs()] == [2, 2]
     ledger.undo()
-    assert ledger._runs == before
+    assert runs() == before
+    assert [len(kept) for kept in before] == [2, 1]
     assert (ledger.written, ledger.changed) == ({}, {})
 
 

@@ -1,3 +1,4 @@
+import sys
 from contextlib import AsyncExitStack, aclosing
 from hashlib import sha256
 
@@ -9,7 +10,7 @@ from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Once, Review
-from holdfast.stores.sqlite import PAGE, RING, open_sqlite
+from holdfast.stores.sqlite import PAGE, open_sqlite
 from holdfast.testing.contracts import (
     ACCEPTED,
     CALLED,
@@ -89,6 +90,7 @@ async def test_a_store_that_was_closed_says_so_to_whoever_still_has_it(path):
         lambda: store.read("run_1"),
         lambda: store.wish("run_1", StopRequested()),
         lambda: anext(store.follow("run_1")),
+        store.census,
     ):
         with pytest.raises(StoreUnavailable, match="closed"), anyio.fail_after(5):
             await act()
@@ -163,12 +165,71 @@ async def test_a_follower_that_stalls_costs_a_place_and_misses_nothing(path):
             assert (await anext(events)).seq == 3
             last = 3
             for _ in range(3):
-                await store.append(lease, *[said("x")] * RING, seen=last)
-                last += RING
-            assert len(store._feeds["run_1"].ring) < 2 * RING
+                await store.append(lease, *[said("x")] * PAGE, seen=last)
+                last += PAGE
             await store.append(lease, RunCompleted(), seen=last)
+            assert len((await store._page("run_1", 3))[0]) == PAGE
             assert [recorded.seq async for recorded in events] == list(range(4, last + 2))
         assert store._feeds == {}
+
+
+async def test_what_was_written_a_moment_ago_is_read_without_opening_the_file(path):
+    async with open_sqlite(path) as store:
+        lease = await held(store)
+        await store.append(lease, STARTED, CALLED, seen=1)
+        assert [recorded.seq for recorded in await store.read("run_1", after=1)] == [2, 3]
+        assert await store.read("run_1", after=sys.maxsize) == []
+        await store.append(lease, RunCompleted(), seen=3)
+        for after, rest in ((0, [1, 2, 3, 4]), (4, [])):
+            async with aclosing(store.follow("run_1", after=after)) as events:
+                assert [recorded.seq async for recorded in events] == rest
+        assert store._idle == []
+
+
+async def test_what_is_read_from_memory_is_what_stands_in_the_file(path):
+    async with open_sqlite(path) as store:
+        lease = await held(store)
+        await store.append(lease, STARTED, CALLED, said("x" * 70_000), seen=1)
+        kept = await store.read("run_1")
+        assert store._idle == []
+    async with open_sqlite(path) as store:
+        assert await store.read("run_1") == kept
+
+
+async def test_a_run_too_long_to_be_kept_at_hand_is_followed_all_the_same(path):
+    async with open_sqlite(path, recent=20_000) as store:
+        lease = await held(store)
+        seen = []
+
+        async def follow():
+            async with aclosing(store.follow("run_1")) as events:
+                seen.extend([recorded.seq async for recorded in events])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await store.append(lease, STARTED, CALLED, seen=1)
+            for last in range(3, 33):
+                await store.append(lease, said("x" * (last % 7) * 300), seen=last)
+            await store.append(lease, RunCompleted(), seen=33)
+        assert seen == [recorded.seq for recorded in await store.read("run_1")]
+        assert seen == list(range(1, 35))
+
+
+async def test_a_follower_who_knows_of_more_than_there_is_is_let_go_at_the_end(path):
+    async with open_sqlite(path, recent=0) as store:
+        lease = await held(store)
+        seen = []
+
+        async def follow():
+            async with aclosing(store.follow("run_1", after=99)) as events:
+                seen.extend([recorded.seq async for recorded in events])
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                await anyio.sleep(0.05)
+                await store.append(lease, STARTED, RunCompleted(), seen=1)
+        assert seen == []
 
 
 async def test_a_follower_of_a_run_that_never_was_is_told_so(path):

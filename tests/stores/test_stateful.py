@@ -1,13 +1,16 @@
 """The SQLite store against the one in memory: whatever is done to both, they answer alike."""
 
+from contextlib import aclosing
+
 import anyio
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from holdfast.core.events import RunCompleted, StopRequested
+from holdfast.core.events import FINAL, RunCompleted, StopRequested
 from holdfast.core.lease import Lease
 from holdfast.errors import HoldfastError
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.recent import MOST
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 
@@ -30,6 +33,8 @@ STEPS = st.lists(
         st.tuples(st.just("read"), RUNS, SEEN),
         st.tuples(st.just("orphans")),
         st.tuples(st.just("ready")),
+        st.tuples(st.just("census")),
+        st.tuples(st.just("follow"), RUNS, SEEN),
     ),
     min_size=5,
     max_size=40,
@@ -67,19 +72,38 @@ async def _perform(store, step):  # noqa: C901 - one line a method
             return list(await store.orphans())
         case ("ready",):
             return (await store.next_ready()) is None
+        case ("census",):
+            return await store.census()
+        case "follow", run_id, after:
+            return await followed(store, run_id, after)
+
+
+async def followed(store, run_id, after):
+    """What there is to follow, up to the last there is now."""
+    last = (await store.read(run_id))[-1]
+    live = not isinstance(last.event, FINAL)
+    if live and last.seq <= after:
+        return []
+    events = []
+    async with aclosing(store.follow(run_id, after=after)) as following:
+        async for recorded in following:
+            events.append(recorded)
+            if live and recorded.seq == last.seq:
+                break
+    return seqs(events)
 
 
 def seqs(events):
     return [(recorded.seq, recorded.body) for recorded in events]
 
 
-@given(STEPS)
+@given(STEPS, st.sampled_from([0, 10_000, MOST]))
 @settings(max_examples=80)
-def test_whatever_is_done_to_both_stores_they_answer_alike(tmp_path_factory, steps):
+def test_whatever_is_done_to_both_stores_they_answer_alike(tmp_path_factory, steps, recent):
     async def main():
         memory = MemoryStore()
         path = tmp_path_factory.mktemp("store") / "journal.db"
-        async with open_sqlite(path) as sqlite:
+        async with open_sqlite(path, recent=recent) as sqlite:
             for step in steps:
                 assert await perform(sqlite, step) == await perform(memory, step), step
         # And what is there after a restart is what was there before.

@@ -75,6 +75,49 @@ async def test_those_who_wait_share_a_commit(desk):
     assert desk.commits < 20
 
 
+async def test_whoever_looks_at_the_ledger_waits_for_nobody(desk):
+    await desk.ask(accept("run_1"))
+    before = desk.commits
+    assert desk.writer.look(Ledger.queue) == ["run_1"]
+    assert desk.commits == before
+
+
+async def test_nobody_looks_at_a_ledger_that_is_lost(desk):
+    with pytest.raises(StoreUnavailable):
+        await desk.ask(broken)
+    with pytest.raises(StoreUnavailable, match="nothing more is acknowledged"):
+        desk.writer.look(Ledger.queue)
+    with pytest.raises(StoreUnavailable, match="nothing more is acknowledged"):
+        await desk.writer.settle(Ledger.queue)
+
+
+async def test_what_writes_nothing_is_done_at_once_if_the_thread_is_idle(desk):
+    await desk.ask(accept("run_1"))
+    before = desk.commits
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        assert await desk.writer.settle(Ledger.queue) == ["run_1"]
+    assert desk.commits == before
+
+
+async def test_what_writes_nothing_has_its_turn_behind_what_was_asked_for_before(desk):
+    for crowd in (["run_1"], ["run_2", "run_3"], ["run_4"]):
+        asked = [desk.writer.ask(accept(run_id)) for run_id in crowd]
+        assert crowd[-1] in await desk.writer.settle(Ledger.queue)
+        assert all(reply.done() for reply in asked)
+
+
+async def test_while_the_disk_is_full_whoever_asks_for_anything_has_it_looked_at_again(desk):
+    (desk.folder / "reserve").unlink()
+    (desk.folder / "reserve").mkdir()
+    with pytest.raises(StoreFull):
+        await desk.ask(full)
+    assert desk.writer.full
+    (desk.folder / "reserve").rmdir()
+    await desk.writer.settle(Ledger.queue)
+    assert not desk.writer.full
+
+
 async def test_one_who_asks_for_the_impossible_does_not_harm_the_others(desk):
     refused = []
 
@@ -185,9 +228,9 @@ async def test_what_was_queued_behind_a_failed_write_is_not_acknowledged_either(
             answers.append(None)
 
     async with anyio.create_task_group() as tasks:
-        for act in (accept("run_1"), broken, accept("run_2")):
+        for act in (Ledger.queue, accept("run_1"), broken, accept("run_2")):
             tasks.start_soon(ask, act)
-    assert answers == [None, None, None]
+    assert answers[1:] == [None, None, None]
     assert desk.published == []
 
 

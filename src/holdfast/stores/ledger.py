@@ -1,6 +1,7 @@
 """What the writer thread knows and does: who holds which run, and how rows are written.
 
-All of it runs in the one thread that writes, so checking and writing are one step. What is
+What writes runs in the one thread that does, so checking and writing are one step; what does not
+may run beside it, where it says so, or elsewhere while that thread is idle. What is
 not ended is kept in memory; a lease is a matter of this process, which alone owns the file,
 and needs no row. A transaction that fails leaves memory as it was before.
 """
@@ -40,7 +41,7 @@ from holdfast.errors import (
     StoreFull,
     WishPending,
 )
-from holdfast.ports import Once
+from holdfast.ports import Census, Once
 from holdfast.stores.reading import KEPT, find_once, link, read
 
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
@@ -121,7 +122,6 @@ class _Run(Struct, gc=False):
     until: float = 0.0
     ready_at: float = 0.0
     timed: bool = False
-    ended: bool = False
     #: The seq of the last wish, to tell whether its holder has seen it.
     wished: int = 0
 
@@ -137,7 +137,9 @@ class Ledger:
         clock: Callable[[], float],
     ) -> None:
         self._db, self._now, self._clock = connection, now, clock
+        #: What has not ended, and those of them that wait to be claimed.
         self._runs: dict[str, _Run] = {}
+        self._waiting: dict[str, _Run] = {}
         self._before: dict[str, _Run | None] = {}
         #: The disk is full: nothing new begins, and what is under way may end.
         self.full = False
@@ -163,18 +165,16 @@ class Ledger:
     def undo(self) -> None:
         """The transaction failed: nothing of it was."""
         for run_id, run in self._before.items():
-            if run is None:
-                self._runs.pop(run_id, None)
-            else:
-                self._runs[run_id] = run
+            self._runs.pop(run_id, None)
+            self._waiting.pop(run_id, None)
+            if run:
+                self._put(run)
         self.begin()
 
-    def settle(self) -> None:
-        """The transaction is committed: what has ended need not be kept at hand."""
-        for run_id in self._before:
-            run = self._runs.get(run_id)
-            if run and run.ended and not run.holder:
-                del self._runs[run_id]
+    def _put(self, run: _Run) -> None:
+        self._runs[run.id] = run
+        if run.place == "ready" and not run.holder:
+            self._waiting[run.id] = run
 
     def _change(self, run: _Run) -> None:
         """To be called before a run is changed, so that it can be changed back."""
@@ -201,7 +201,8 @@ class Ledger:
             self._remember(once, run_id)
         key = self._db.last_insert_rowid()
         run = _Run(run_id, key, seq=0, sum=b"", epoch=0, place="ready", ready_at=self._clock())
-        self._before[run_id], self._runs[run_id] = None, run
+        self._before[run_id] = None
+        self._put(run)
         self.changed[run_id] = None
         return self._write(run, batch)[-1]
 
@@ -214,12 +215,9 @@ class Ledger:
         )
 
     def append(self, lease: Lease, batch: Batch, seen: int) -> Sequence[Recorded]:
-        run = self._held(lease)
-        if run is None:
-            self._live(lease.run_id)
+        run = self._live(lease.run_id)
+        if not _holds(lease, run):
             raise LeaseLost(lease.run_id)
-        if run.ended:
-            raise RunFinished(lease.run_id)
         if batch.final and run.seq > seen:
             raise WishPending(lease.run_id)
         if self.full:
@@ -242,16 +240,13 @@ class Ledger:
     def claim(self, worker: str, *, ttl: float, limit: int) -> Sequence[Lease]:
         if self.full:
             return ()
-        now = self._clock()
-        ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
-        ready.sort(key=_by_turn)
-        return [self._grant(run, worker, ttl) for run in ready[:limit]]
+        return [self._grant(run, worker, ttl) for run in self._in_turn()[:limit]]
 
     def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
         run = self._runs.get(run_id)
         if run is None and not self._known(run_id):
             raise NotFound("run", run_id)
-        if run is None or run.ended or (run.holder and run.until > self._clock()):
+        if run is None or (run.holder and run.until > self._clock()):
             return None
         return self._grant(run, worker, ttl)
 
@@ -269,12 +264,10 @@ class Ledger:
         run = self._held(lease)
         if run is None:
             return
-        if run.wished > seen and ready_in != 0 and not run.ended:
+        if run.wished > seen and ready_in != 0:
             raise WishPending(lease.run_id)
         self._change(run)
         run.holder, run.until = "", 0.0
-        if run.ended:
-            return
         if ready_in is not None:
             self._ready(run, ready_in, timed=timed)
             self.changed[run.id] = None
@@ -283,15 +276,26 @@ class Ledger:
             run.place = "resting"
 
     def next_ready(self) -> float | None:
+        """May be asked beside whatever else is done, like `census`."""
         # While the disk is full nobody gets anything, and looking all the time would not help.
         now, least = self._clock(), FULL_PAUSE if self.full else 0.0
-        waits = (max(run.ready_at - now, least) for run in self._runs.values() if _waits(run))
+        waits = (max(run.ready_at - now, least) for run in self._waiting.copy().values())
         return min(waits, default=None)
 
     def queue(self) -> Sequence[str]:
+        return [run.id for run in self._in_turn()]
+
+    def census(self) -> Census:
+        """May be asked beside whatever else is done: a copy is made in one step."""
         now = self._clock()
-        ready = [run for run in self._runs.values() if _waits(run) and run.ready_at <= now]
-        return [run.id for run in sorted(ready, key=_by_turn)]
+        queued = sum(run.ready_at <= now for run in self._waiting.copy().values())
+        return Census(queued, max(len(self._runs) - queued, 0))
+
+    def _in_turn(self) -> list[_Run]:
+        """What is ready, the longest ready first."""
+        now = self._clock()
+        ready = (run for run in self._waiting.values() if run.ready_at <= now)
+        return sorted(ready, key=_by_turn)
 
     def orphans(self) -> Sequence[str]:
         if self.full:
@@ -300,7 +304,7 @@ class Ledger:
         return [
             run.id
             for run in self._runs.values()
-            if not run.ended and (run.holder or run.place == "held") and run.until <= now
+            if (run.holder or run.place == "held") and run.until <= now
         ]
 
     def _need_room(self, batch: Batch) -> None:
@@ -347,7 +351,8 @@ class Ledger:
             self._keep(run, batch.blobs)
         if batch.final:
             self._db.execute("update run set place = 'ended' where key = ?", (key,))
-            run.place, run.ended = "ended", True
+            # Nobody has anything more to do with it: whoever held it has let go.
+            del self._runs[run.id]
         earlier = self.written.get(run.id)
         self.written[run.id] = [*earlier, *written] if earlier else written
         return written
@@ -370,12 +375,14 @@ class Ledger:
             (self._now() + seconds, seconds, timed, run.key),
         )
         run.place, run.ready_at, run.timed = "ready", self._clock() + seconds, timed
+        self._waiting[run.id] = run
 
     def _grant(self, run: _Run, worker: str, ttl: float) -> Lease:
         due = run.place == "ready" and run.timed and run.ready_at <= self._clock()
         self._change(run)
         run.epoch += 1
         run.holder, run.until = worker, self._clock() + ttl
+        self._waiting.pop(run.id, None)
         return Lease(run.id, worker, run.epoch, due=due)
 
     # --- finding
@@ -383,22 +390,18 @@ class Ledger:
     def _known(self, run_id: str) -> bool:
         if lone(run_id) is not None:
             raise InvalidRequest("the id of a run cannot hold half a character")
-        return (
-            run_id in self._runs
-            or self._db.execute("select 1 from run where id = ?", (run_id,)).get is not None
-        )
+        found = self._db.execute("select 1 from run where id = ?", (run_id,)).get
+        return run_id in self._runs or found is not None
 
     def _live(self, run_id: str) -> _Run:
         run = self._runs.get(run_id)
         if run is None:
             raise RunFinished(run_id) if self._known(run_id) else NotFound("run", run_id)
-        if run.ended:
-            raise RunFinished(run_id)
         return run
 
     def _held(self, lease: Lease) -> _Run | None:
         run = self._runs.get(lease.run_id)
-        return run if run and run.holder and run.epoch == lease.epoch else None
+        return run if run and _holds(lease, run) else None
 
     def _past(self, run: _Run, seen: int) -> Sequence[Recorded]:
         """What comes after `seen`. Read before anything is written: or it could not be told."""
@@ -419,7 +422,7 @@ class Ledger:
         )
         for key, id, place, epoch, ready_at, ready_in, timed, seq, chain in rows:
             wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
-            self._runs[id] = _Run(
+            run = _Run(
                 id=id,
                 key=key,
                 seq=seq,
@@ -430,11 +433,12 @@ class Ledger:
                 ready_at=clock + wait,
                 timed=bool(timed),
             )
+            self._put(run)
 
 
 def _by_turn(run: _Run) -> tuple[float, int]:
     return run.ready_at, run.key
 
 
-def _waits(run: _Run) -> bool:
-    return run.place == "ready" and not run.holder
+def _holds(lease: Lease, run: _Run) -> bool:
+    return bool(run.holder) and run.epoch == lease.epoch

@@ -27,7 +27,7 @@ from holdfast.errors import (
     RunFinished,
     WishPending,
 )
-from holdfast.ports import Entry, Once
+from holdfast.ports import Census, Entry, Once
 from holdfast.stores.watchers import Watchers
 
 #: Seconds for which a key stands for the request it came with.
@@ -97,14 +97,17 @@ class MemoryStore:
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
         run = self._find(lease.run_id)
-        if run.epoch != lease.epoch or not run.holder:
-            raise LeaseLost(lease.run_id)
         if run.ended:
             raise RunFinished(lease.run_id)
-        if any(isinstance(event, FINAL) for event in events) and len(run.log) > seen:
+        if run.epoch != lease.epoch or not run.holder:
+            raise LeaseLost(lease.run_id)
+        final = any(isinstance(event, FINAL) for event in events)
+        if final and len(run.log) > seen:
             raise WishPending(lease.run_id)
         self._write(run, events)
         self._blobs.update(blobs)
+        if final:
+            self._let_go(lease.run_id)
         return run.log[seen:]
 
     async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
@@ -165,6 +168,11 @@ class MemoryStore:
         now = anyio.current_time()
         return [id for _, id in sorted((r.at, id) for id, r in self._ready.items() if r.at <= now)]
 
+    async def census(self) -> Census:
+        queued = len(await self.queue())
+        live = sum(not run.ended for run in self._runs.values())
+        return Census(queued, live - queued)
+
     # --- leases
 
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
@@ -198,11 +206,10 @@ class MemoryStore:
         if run is None or run.epoch != lease.epoch or not run.holder:
             return
         unseen = any(isinstance(recorded.event, WISHES) for recorded in run.log[seen:])
-        if unseen and ready_in != 0 and not run.ended:
+        if unseen and ready_in != 0:
             raise WishPending(lease.run_id)
-        run.holder = ""
-        del self._held[lease.run_id]
-        if ready_in is not None and not run.ended:
+        self._let_go(lease.run_id)
+        if ready_in is not None:
             self._make_ready(lease.run_id, ready_in, timed=timed)
 
     async def next_ready(self) -> float | None:
@@ -213,7 +220,7 @@ class MemoryStore:
     async def orphans(self) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         now = anyio.current_time()
-        return [id for id, run in self._held.items() if run.until <= now and not run.ended]
+        return [id for id, run in self._held.items() if run.until <= now]
 
     # --- blobs
 
@@ -257,6 +264,9 @@ class MemoryStore:
         self._held[run_id] = run
         due = ready is not None and ready.timed and ready.at <= now
         return Lease(run_id, worker, run.epoch, due=due)
+
+    def _let_go(self, run_id: str) -> None:
+        self._held.pop(run_id).holder = ""
 
     def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
         self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)

@@ -1,13 +1,14 @@
 """A store in one SQLite file, for a single machine.
 
 What is committed is synced before anyone hears of it. All writes go through one thread, which
-commits for everyone who waits; readers have connections of their own. Followers are fed
-from memory while they keep up, and from the file, in pages, when they do not: each is a place in
-the journal, and costs no more than that.
+commits for everyone who waits; readers have connections of their own. What was committed lately is
+read from memory, and the rest from the file. So are followers fed, a page at a time: each is a place
+in the journal, and costs no more than that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -24,16 +25,16 @@ import apsw
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
-from holdfast.ports import Entry, Once
+from holdfast.ports import Census, Entry, Once
 from holdfast.stores.database import grant, open_reader, open_writer
 from holdfast.stores.ledger import Ledger, pack_events
 from holdfast.stores.reading import entries_of, find, find_once, read
+from holdfast.stores.recent import MOST, Recent
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.watchers import Watchers
 from holdfast.stores.writer import CHECKPOINT, Writer
 
-#: Events of a run kept in memory for its followers, up to twice as many, and read at a time.
-RING = 256
+#: Events that a follower has in its hands at a time.
 PAGE = 512
 
 #: Connections that read at the same time.
@@ -42,34 +43,22 @@ READERS = 4
 
 @dataclass
 class _Feed:
-    """The latest events of a run that somebody follows."""
+    """Those who follow a run, and what wakes them."""
 
-    ring: list[Recorded] = field(default_factory=list)
-    news: anyio.Event = field(default_factory=anyio.Event)
+    # Made anew with every commit, which an event of the loop's own takes a tenth of the time for.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     followers: int = 0
 
-    def put(self, events: Sequence[Recorded]) -> None:
-        self.ring += events
-        if len(self.ring) >= 2 * RING:
-            del self.ring[:-RING]
-        self.ring_bell()
-
-    def ring_bell(self) -> None:
+    def ring(self) -> None:
         self.news.set()
-        self.news = anyio.Event()
-
-    def past(self, after: int) -> Sequence[Recorded] | None:
-        """What comes right after `after`, or None if that is no longer at hand."""
-        if not self.ring or self.ring[0].seq > after + 1:
-            return None
-        return self.ring[after + 1 - self.ring[0].seq :]
+        self.news = asyncio.Event()
 
 
 class SqliteStore:
     """Open it with `open_sqlite`."""
 
     def __init__(
-        self, path: Path, *, now: Callable[[], float], vfs: str | None, checkpoint: int
+        self, path: Path, *, now: Callable[[], float], vfs: str | None, checkpoint: int, recent: int
     ) -> None:
         self._path, self._now, self._vfs = path, now, vfs
         reserve = Reserve(path.with_name(f"{path.name}.reserve"))
@@ -77,6 +66,7 @@ class SqliteStore:
         #: Why nothing more will come of it, once that is so.
         self._lost: StoreError | None = None
         self._closed = False
+        self._recent = Recent(most=recent)
         self._feeds: dict[str, _Feed] = {}
         self._watchers = Watchers()
         self._idle: list[apsw.Connection] = []
@@ -133,8 +123,11 @@ class SqliteStore:
         return entries
 
     async def queue(self) -> Sequence[str]:
-        ids: Sequence[str] = await self._writer.ask(Ledger.queue)
+        ids: Sequence[str] = await self._writer.settle(Ledger.queue)
         return ids
+
+    async def census(self) -> Census:
+        return self._writer.look(Ledger.census)
 
     async def append(
         self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}
@@ -149,31 +142,27 @@ class SqliteStore:
         return news
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
-        events: Sequence[Recorded] = await self._read(
-            lambda db: read(db, find(db, run_id)[0], after=after)
-        )
+        self._check_open()
+        events = self._recent.past(run_id, after)
+        if events is None:
+            events = await self._read(lambda db: read(db, find(db, run_id)[0], after=after))
         return events
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        # The place first: whatever it is, what led to it is in the pages that are read after.
-        key, place = await self._read(lambda db: find(db, run_id))
+        self._check_open()
         feed = self._feeds.setdefault(run_id, _Feed())
         feed.followers += 1
         try:
             while True:
                 news = feed.news
-                events = feed.past(after)
-                if events is None:
-                    events = await self._page(key, after)
+                events, ended = await self._page(run_id, after)
                 for recorded in events:
                     after = recorded.seq
                     yield recorded
-                    if isinstance(recorded.event, FINAL):
-                        return
-                if events:
+                if events and not isinstance(events[-1].event, FINAL):
                     continue
-                if place == "ended":
-                    return  # whoever follows had seen the end before
+                if events or ended:
+                    return  # the end was among them, or whoever follows had seen it before
                 if self._lost:
                     raise self._lost
                 await news.wait()
@@ -188,7 +177,7 @@ class SqliteStore:
     # --- leases
 
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
-        leases: Sequence[Lease] = await self._writer.ask(
+        leases: Sequence[Lease] = await self._writer.settle(
             lambda ledger: ledger.claim(worker, ttl=ttl, limit=limit)
         )
         return leases
@@ -200,7 +189,7 @@ class SqliteStore:
         return lease
 
     async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
-        held: Mapping[str, int] = await self._writer.ask(
+        held: Mapping[str, int] = await self._writer.settle(
             lambda ledger: ledger.renew(leases, ttl=ttl)
         )
         return held
@@ -208,16 +197,17 @@ class SqliteStore:
     async def release(
         self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
     ) -> None:
+        if self._recent.ended(lease.run_id):
+            return  # its end has let go of it
         await self._writer.ask(
             lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in, timed=timed)
         )
 
     async def next_ready(self) -> float | None:
-        seconds: float | None = await self._writer.ask(Ledger.next_ready)
-        return seconds
+        return self._writer.look(Ledger.next_ready)
 
     async def orphans(self) -> Sequence[str]:
-        ids: Sequence[str] = await self._writer.ask(Ledger.orphans)
+        ids: Sequence[str] = await self._writer.settle(Ledger.orphans)
         return ids
 
     # --- blobs
@@ -236,11 +226,19 @@ class SqliteStore:
 
     # --- the two threads
 
-    async def _page(self, key: int, after: int) -> Sequence[Recorded]:
-        events: Sequence[Recorded] = await self._read(
-            lambda db: read(db, key, after=after, limit=PAGE)
-        )
-        return events
+    async def _page(self, run_id: str, after: int) -> tuple[Sequence[Recorded], bool]:
+        """What comes right after `after`, and whether nothing follows if that is nothing."""
+
+        def look(db: apsw.Connection) -> tuple[Sequence[Recorded], bool]:
+            # The place first: whatever it is, what led to it is in the events that are read after.
+            key, place = find(db, run_id)
+            return read(db, key, after=after, limit=PAGE), place == "ended"
+
+        events = self._recent.past(run_id, after, limit=PAGE)
+        if events is not None:
+            return events, self._recent.ended(run_id)
+        page: tuple[Sequence[Recorded], bool] = await self._read(look)
+        return page
 
     async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
         def work() -> Any:
@@ -253,21 +251,26 @@ class SqliteStore:
             except apsw.Error as error:
                 raise StoreError(f"the journal cannot be read: {error}") from error
 
-        if self._closed:
-            raise StoreUnavailable("the journal was closed")
+        self._check_open()
         # Not abandoned on cancel: the connection has to come back.
         return await anyio.to_thread.run_sync(work, limiter=self._reading)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the journal was closed")
+
     def _publish(self, written: Mapping[str, Sequence[Recorded]], changed: Iterable[str]) -> None:
-        for run_id in self._feeds.keys() & written.keys():
-            self._feeds[run_id].put(written[run_id])
+        for run_id, events in written.items():
+            self._recent.keep(run_id, events)
+            if feed := self._feeds.get(run_id):
+                feed.ring()
         self._watchers.announce(changed)
 
     def _lose(self, reason: StoreError) -> None:
         """Nothing more will come: whoever waits for it is told."""
         self._lost = self._lost or reason
         for feed in self._feeds.values():
-            feed.ring_bell()
+            feed.ring()
         self._watchers.close(reason)
 
     async def _close(self) -> None:
@@ -288,13 +291,15 @@ async def open_sqlite(
     now: Callable[[], float] = time,
     vfs: str | None = None,
     checkpoint: int = CHECKPOINT,
+    recent: int = MOST,
 ) -> AsyncIterator[SqliteStore]:
     """The store in this file, created if it is not there. One process at a time may write it.
 
-    `checkpoint` is how many pages the log may have before it is copied into the database.
+    `checkpoint` is how many pages the log may have before it is copied into the database, `recent`
+    how many bytes of what was committed lately are kept at hand.
     Raises StoreError if the file cannot be used, and StoreFull if that is for want of space.
     """
-    store = SqliteStore(path, now=now, vfs=vfs, checkpoint=checkpoint)
+    store = SqliteStore(path, now=now, vfs=vfs, checkpoint=checkpoint, recent=recent)
     await store._writer.start()  # noqa: SLF001 - opening is this function's business
     try:
         with suppress(StoreFull):

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 from msgspec import Struct
@@ -23,6 +23,8 @@ from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnavailab
 from holdfast.stores.database import lacks_space
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.reserve import Reserve
+
+T = TypeVar("T")
 
 #: Requests that are handed over at once, and after which no more are taken into a commit.
 MOST = 1024
@@ -63,6 +65,9 @@ class Writer:
         #: What was asked for since the loop's last turn, and what was handed over since.
         self._asked: list[_Request] = []
         self._requests: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
+        #: How many were handed over and not answered yet, and whether the last was answered alone.
+        self._under_way = 0
+        self._alone = True
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         # Not a pool's: this thread alone may touch the connection, for as long as it lives.
@@ -91,17 +96,40 @@ class Writer:
 
     def ask(self, act: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         """Have this done to the ledger in the next transaction. What it returned is told after that."""
-        if self.broken or self._stopped:
-            raise self.broken or StoreUnavailable("the journal was closed")
-        if not self._asked:
-            # At the end of the loop's turn, so that all who ask in it wake the thread once.
-            self._loop.call_soon(self._hand_over)
+        self._check()
         request = _Request(act, arguments, self._loop.create_future())
         self._asked.append(request)
+        if self._alone and not self._under_way:
+            # One who is alone need not wait for what else the loop has to do.
+            self._hand_over()
+        elif len(self._asked) == 1:
+            # At the end of the loop's turn, so that all who ask in it wake the thread once.
+            self._loop.call_soon(self._hand_over)
         return request.reply
+
+    async def settle(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Like `ask`, for what writes nothing: it need not wait for a thread that has nothing to do.
+
+        The ledger is nobody's then but the loop's, which alone could hand something over.
+        """
+        self._check()
+        # With a transaction it is seen, too, whether a full disk has room again.
+        if self._asked or self._under_way or self._ledger.full:
+            return await self.ask(act, *arguments)
+        return act(self._ledger, *arguments)
+
+    def look(self, at: Callable[[Ledger], T]) -> T:
+        """What this makes of the ledger as it stands, be there a transaction under way or not."""
+        self._check()
+        return at(self._ledger)
+
+    def _check(self) -> None:
+        if self.broken or self._stopped:
+            raise self.broken or StoreUnavailable("the journal was closed")
 
     def _hand_over(self) -> None:
         asked, self._asked = self._asked, []
+        self._under_way += len(asked)
         for start in range(0, len(asked), MOST):
             self._requests.put(asked[start : start + MOST])
 
@@ -138,8 +166,10 @@ class Writer:
         requests, last = self._gather()
         if requests:
             self._transact(requests)
-            self._call(self._deliver, requests, self._ledger.written, self._ledger.changed)
+            written, changed = self._ledger.written, self._ledger.changed
+            # Before anyone is told: from then on the ledger may be the loop's.
             self._ledger.begin()
+            self._call(self._deliver, requests, written, changed)
         if self._pages >= self._most_pages and not self.broken:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
         return not last
@@ -192,7 +222,6 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - a bug of ours; nobody may be left waiting
             self._roll_back()
             return self._break(error)
-        ledger.settle()
         return None
 
     def _roll_back(self) -> StoreError | None:
@@ -262,6 +291,8 @@ class Writer:
         written: Mapping[str, Sequence[Recorded]],
         changed: Iterable[str],
     ) -> None:
+        self._under_way -= len(requests)
+        self._alone = len(requests) == 1
         self._publish(written, changed)
         for request in requests:
             reply = request.reply

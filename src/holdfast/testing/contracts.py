@@ -296,9 +296,10 @@ class StoreContract:
         await store.release(lease, seen=1, ready_in=0.0)
         assert len(await store.claim("b", ttl=60.0)) == 1
 
-    async def test_an_ended_run_is_never_ready(self, store: Store) -> None:
+    async def test_an_ended_run_is_held_by_nobody_and_never_ready(self, store: Store) -> None:
         lease = await held(store)
         await store.append(lease, STARTED, RunCompleted(), seen=1)
+        assert await store.renew([lease], ttl=60.0) == {}
         await store.release(lease, seen=3, ready_in=0.0)
         assert await store.claim("b", ttl=60.0) == []
 

@@ -23,7 +23,7 @@ from holdfast.core.events import Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import ToolSpec
 from holdfast.errors import StoreFull, StoreUnavailable
-from holdfast.ports import Entry, Once, Review, Store, Tool, ToolUse
+from holdfast.ports import Census, Entry, Once, Review, Store, Tool, ToolUse
 
 T = TypeVar("T")
 
@@ -88,6 +88,9 @@ class FaultyStore:
 
     async def queue(self) -> Sequence[str]:
         return await self._call(self._store.queue)
+
+    async def census(self) -> Census:
+        return await self._call(self._store.census)
 
     async def append(
         self, lease: Lease, *events: Event, seen: int, blobs: Mapping[str, bytes] = {}

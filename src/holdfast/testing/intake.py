@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from holdfast.core.events import RunCancelled, RunCompleted
 from holdfast.errors import AlreadyAccepted, KeyReused, NotFound
-from holdfast.ports import Once, Store
-from holdfast.testing.contracts import ACCEPTED, held
+from holdfast.ports import Census, Once, Store
+from holdfast.testing.contracts import ACCEPTED, TTL, held
 
 ONCE = Once("ada", "key-1", "abc")
 
@@ -108,3 +108,24 @@ class IntakeContract:
         assert (lease.run_id, await store.queue()) == ("run_0", ["run_1", "run_2"])
         await store.release(lease, seen=1, ready_in=3600.0)
         assert await store.queue() == ["run_1", "run_2"]
+
+    async def test_a_census_counts_every_run_that_lives_once(self, store: Store) -> None:
+        assert await store.census() == Census(queued=0, running=0)
+        for number in range(4):
+            await store.accept(f"run_{number}", ACCEPTED)
+        assert await store.census() == Census(queued=4, running=0)
+        one, two, three = await store.claim("a", ttl=60.0, limit=3)
+        assert await store.census() == Census(queued=1, running=3)
+        await store.append(one, RunCompleted(), seen=1)
+        assert await store.census() == Census(queued=1, running=2)
+        await store.release(one, seen=2, ready_in=0.0)
+        await store.release(two, seen=1, ready_in=None)
+        await store.release(three, seen=1, ready_in=0.0)
+        assert await store.census() == Census(queued=2, running=1)
+
+    async def test_a_run_whose_time_has_come_counts_as_queued(self, store: Store) -> None:
+        lease = await held(store)
+        await store.release(lease, seen=1, ready_in=TTL)
+        assert await store.census() == Census(queued=0, running=1)
+        await anyio.sleep(TTL * 1.5)
+        assert await store.census() == Census(queued=1, running=0)

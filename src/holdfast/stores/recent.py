@@ -1,0 +1,77 @@
+"""What was committed lately, at hand for whoever reads it a moment later.
+
+Of each run the newest events, without a gap up to the last that was committed: whoever asks for
+more is referred to the file. All of it has a bound; the runs that were written to longest ago are
+forgotten first, and a long run keeps only its end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.core.events import FINAL, Recorded
+
+#: Bytes of all that is kept, about, and the part of them that one run may take up.
+MOST = 8 * 1024 * 1024
+SHARE = 1 / 8
+
+#: Bytes that a run and an event take up, about, beside the bodies. A body counts twice: as bytes,
+#: and as the event in it.
+_RUN = 500
+_EVENT = 300
+
+
+class _Tail(Struct, gc=False):
+    """The newest events of a run."""
+
+    events: list[Recorded]
+    size: int
+
+
+class Recent:
+    def __init__(self, *, most: int = MOST) -> None:
+        self._most, self._share = most, int(most * SHARE)
+        self._tails: OrderedDict[str, _Tail] = OrderedDict()
+        #: Bytes of all that is kept, about.
+        self.size = 0
+
+    def keep(self, run_id: str, events: Sequence[Recorded]) -> None:
+        """These were committed, right after what was kept of this run before."""
+        if not events:
+            return
+        size = sum(_EVENT + 2 * len(recorded.body) for recorded in events)
+        tail = self._tails.get(run_id)
+        if tail is None or tail.size + size > self._share:
+            self._forget(run_id)
+            if _RUN + size > self._share:
+                return
+            tail = self._tails[run_id] = _Tail([], _RUN)
+            self.size += _RUN
+        tail.events += events
+        tail.size += size
+        self.size += size
+        self._tails.move_to_end(run_id)
+        while self.size > self._most:
+            self._forget(next(iter(self._tails)))
+
+    def past(
+        self, run_id: str, after: int, *, limit: int | None = None
+    ) -> Sequence[Recorded] | None:
+        """Everything past `after`, or the first of it, or None if that is not all at hand."""
+        tail = self._tails.get(run_id)
+        if tail is None or (first := tail.events[0].seq) > after + 1:
+            return None
+        start = after + 1 - first
+        return tail.events[start : None if limit is None else start + limit]
+
+    def ended(self, run_id: str) -> bool:
+        """Whether the run is known here to have ended."""
+        tail = self._tails.get(run_id)
+        return tail is not None and isinstance(tail.events[-1].event, FINAL)
+
+    def _forget(self, run_id: str) -> None:
+        if tail := self._tails.pop(run_id, None):
+            self.size -= tail.size
