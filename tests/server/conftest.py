@@ -291,6 +291,16 @@ def config():
 # --- without a process
 
 
+class Present:
+    """A caller who stays."""
+
+    def hang_up(self):
+        pass
+
+    def when_gone(self, leave):
+        pass
+
+
 class Inside:
     """The routes as they are called, without a socket and a guard. A model and tools of one's own."""
 
@@ -298,7 +308,7 @@ class Inside:
         self.app, self.settings = app, settings
         self.service = Service(app.runs, app.means, settings)
         self.about = About(self.service, settings, app.means, "1.2.3", metrics)
-        self.asgi = make_asgi(self.service, self.about, lambda: 1.5)
+        self.asgi = make_asgi(self.service, self.about)
 
     async def ask(self, method, path, body=b"", headers=()):
         sent = []
@@ -316,7 +326,7 @@ class Inside:
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "server": ("127.0.0.1", 80),
             "client": ("127.0.0.1", 1),
-            "state": {"principal": "ada", "hang_up": lambda: None},
+            "state": {"principal": "ada", "caller": Present()},
         }
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -13,10 +13,9 @@ class Place:
     def __init__(self, *, broken=None, full=False, away=False):
         self.broken, self.full, self._away = broken, full, away
 
-    async def queue(self):
+    async def census(self):
         if self._away:
             raise StoreUnavailable("gone")
-        return []
 
 
 class Means:

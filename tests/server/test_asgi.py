@@ -147,7 +147,7 @@ async def test_what_the_framework_finds_wrong_is_told_in_our_envelope(inside):
 async def test_an_error_that_was_foreseen_is_explained_and_gives_nothing_away(inside):
     async with inside(ScriptedModel()) as served:
         broken = Broken(served.app.runs, served.app.means, served.settings)
-        served.asgi = make_asgi(broken, served.about, lambda: 0.0)
+        served.asgi = make_asgi(broken, served.about)
         answer = await served.get("/v1/runs/run_1/journal")
         assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
         assert "secret" not in answer.text
@@ -158,7 +158,7 @@ async def test_an_error_that_nobody_foresaw_is_left_to_the_guard(inside, error):
     async with inside(ScriptedModel()) as served:
         broken = Broken(served.app.runs, served.app.means, served.settings)
         broken.unforeseen = error
-        served.asgi = make_asgi(broken, served.about, lambda: 0.0)
+        served.asgi = make_asgi(broken, served.about)
         with pytest.raises(type(error)):
             await served.get("/v1/runs/run_1")
 

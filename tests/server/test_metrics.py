@@ -2,6 +2,7 @@ import pytest
 
 from holdfast.calls.line import Line
 from holdfast.core.events import ModelCalled, ModelFailed, RunCancelled
+from holdfast.ports import Census
 from holdfast.server.metrics import Metrics
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED, StoreContract, held
@@ -42,14 +43,14 @@ async def test_what_is_refused_is_not():
 def test_how_things_stand_is_told():
     metrics = Metrics()
     line = Line(ScriptedModel())
-    metrics.now(queue=3, live={"queued": 3, "running": 2}, lines={"main": line})
+    metrics.now(Census(queued=3, running=2), lines={"main": line})
     assert value(metrics, "holdfast_queue_length") == 3
     assert value(metrics, "holdfast_runs", status="running") == 2
     assert value(metrics, "holdfast_breaker_open", model="main") == 0
     line.endpoint.breaker.failures = 5
-    metrics.now(queue=0, live={}, lines={"main": line})
+    metrics.now(Census(queued=0, running=0), lines={"main": line})
     assert value(metrics, "holdfast_breaker_open", model="main") == 1
-    assert value(metrics, "holdfast_runs", status="running") is None
+    assert value(metrics, "holdfast_runs", status="running") == 0
 
 
 class TestCountedStore(StoreContract):

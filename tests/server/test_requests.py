@@ -447,6 +447,34 @@ def test_a_model_that_is_configured_is_the_one(asked):
     assert (found.run.attempts, found.run.retry_total) == (4, 600.0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "provider", "chosen"),
+    [
+        ("gpt-5.5", "", "own"),
+        ("gpt-5.5", "openai", "own"),
+        ("gpt-5.5", "OpenRouter", "via"),
+        ("@openrouter:gpt-5.5", "", "via"),
+        ("@openrouter:gpt-5.5", "openai", "own"),
+        ("gpt-5.5", "via", "via"),
+        ("gpt-5.5", "elsewhere", "own"),
+        ("own", "openrouter", "own"),
+        ("", "openrouter", "via"),
+        ("", "elsewhere", "main"),
+        ("gpt-9", "openrouter", "main"),
+    ],
+)
+def test_a_model_may_be_meant_by_its_endpoints_name_for_it_and_by_who_provides_it(
+    asked, provider, chosen
+):
+    models = {
+        "main": ModelSettings("main", "demo", "m"),
+        "own": ModelSettings("own", "openai-chat", "gpt-5.5", "https://api.openai.com/v1"),
+        "via": ModelSettings("via", "openai-chat", "gpt-5.5", "https://openrouter.ai/api/v1"),
+    }
+    found = accepted(run(model=asked, provider=provider), models=models)
+    assert names(found.run.models) == [chosen]
+
+
 def test_a_configured_model_may_be_called_default():
     models = {name: ModelSettings(name, "demo", name) for name in ("main", "default")}
     assert names(accepted(run(model="default"), models=models).run.models) == ["default"]

@@ -100,7 +100,7 @@ async def serving(folder, settings=HERE, *script):
             service = Service(app.runs, app.means, whole)
             about = About(service, whole, app.means, "0", Metrics())
             keys = load_key(folder, settings.key)
-            server = Serving(service, about, settings, keys, door, app.clock)
+            server = Serving(service, about, settings, keys, door)
             ready = anyio.Event()
             async with task_group() as tasks, aiohttp.ClientSession() as http:
                 tasks.start_soon(server.serve, ready.set)

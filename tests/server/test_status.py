@@ -11,12 +11,12 @@ from holdfast.core.events import (
     StopRequested,
     ToolProgressed,
 )
-from holdfast.core.messages import Text
+from holdfast.core.messages import Image, Text
 from holdfast.core.phase import phase
 from holdfast.core.run import replay
 from holdfast.core.usage import Usage
 from holdfast.server.frames import NAMES, Projection
-from holdfast.server.status import last_event, status
+from holdfast.server.status import MOST_INPUT, last_event, status
 from holdfast.testing.strategies import prefixes
 from tests.core.stories import (
     accepted,
@@ -66,7 +66,9 @@ def test_a_run_that_was_just_accepted_is_told_in_full():
         "updated_at": 1.0,
         "seq": 1,
         "last_event": "run.queued",
+        "input": "hi",
         "model": "main",
+        "effective_model": "main",
         "waiting_for": {"waiting_for": "worker", "since": 1.0},
     }
 
@@ -113,9 +115,21 @@ def test_a_live_run_says_what_it_waits_for():
 
 def test_the_model_that_replied_is_named_beside_the_one_that_was_chosen():
     moved = (failed("refused", status=401), called(attempt=2, model="backup"))
-    assert "effective_model" not in told(*CALLING, *moved)
+    assert told(*CALLING)["effective_model"] == "main"
+    assert told(*CALLING, *moved)["effective_model"] == "backup"
     got = told(*CALLING, *moved, replied(attempt=2, model="backup-1"))
     assert (got["model"], got["effective_model"]) == ("main", "backup-1")
+
+
+def test_of_a_long_question_the_beginning_is_told():
+    parts = (Text("why " * 100), Image(url="https://a.example/b.png"), Text("?"))
+    got = told(accepted(input=parts))
+    assert len(got["input"]) == MOST_INPUT and got["input"].endswith("why…")
+
+
+def test_what_was_asked_for_is_told_beside_what_it_came_to():
+    got = told(accepted(asked_model="gpt-9"))
+    assert (got["model"], got["effective_model"]) == ("gpt-9", "main")
 
 
 def test_a_run_that_waits_for_a_person_shows_what_the_stream_showed():

@@ -83,7 +83,7 @@ class About:
         if getattr(self.means.store, "full", False):
             return "full"
         try:
-            await self.means.store.queue()
+            await self.means.store.census()
         except StoreError:
             return "unavailable"
         return "ok"
@@ -129,7 +129,6 @@ class About:
         return {"object": "list", "platform": "holdfast", "data": [whole] if tools else []}
 
     async def metrics(self) -> bytes:
-        queue = await self.means.store.queue()
-        self.numbers.subscribers.set(self.service.readers)
-        self.numbers.now(queue=len(queue), live=await self.service.live(), lines=self.means.lines)
+        self.numbers.subscribers.set(len(self.service.readers))
+        self.numbers.now(await self.means.store.census(), lines=self.means.lines)
         return generate_latest(self.numbers.registry)

@@ -17,7 +17,6 @@ from msgspec import Raw, Struct
 
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError
-from holdfast.ports import Clock
 from holdfast.server.about import About
 from holdfast.server.problems import (
     Asked,
@@ -39,7 +38,6 @@ Ask = Request[Any, Any, Any]
 #: What the routes are given; it is ours, so nobody need look whether it fits.
 TheService = NamedDependency[SkipValidation[Service]]
 TheAbout = NamedDependency[SkipValidation[About]]
-TheClock = NamedDependency[SkipValidation[Clock]]
 
 
 class Started(Struct, frozen=True):
@@ -163,7 +161,6 @@ async def read_run(
 )
 async def follow_run(
     service: TheService,
-    clock: TheClock,
     run_id: RunId,
     last_event_id: Annotated[
         str | None,
@@ -179,8 +176,7 @@ async def follow_run(
     ] = None,
 ) -> Response[Frame]:
     """Server-sent events, all that were and all that come, until the run has ended."""
-    await service.exists(run_id)
-    return _Streamed(Stream(service, run_id, after=cursor(last_event_id, after), clock=clock))
+    return _Streamed(Stream(service, run_id, after=cursor(last_event_id, after)))
 
 
 @get("/v1/runs/{run_id:str}/journal", responses=_refusals(404), summary="The events on record")
@@ -281,14 +277,13 @@ ROUTES = [
 ]
 
 
-def make_asgi(service: Service, about: About, clock: Clock) -> ASGIApp:
+def make_asgi(service: Service, about: About) -> ASGIApp:
     """The routes with what they need. Whoever serves them guards them."""
     return Litestar(
         route_handlers=ROUTES,
         dependencies={
             "service": _given(service),
             "about": _given(about),
-            "clock": _given(clock),
         },
         exception_handlers={
             Problem: _refuse,

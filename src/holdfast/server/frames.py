@@ -297,13 +297,13 @@ def _replied(moment: _Moment) -> _Told:
     if not thought:
         return (reply,)
     # For readers that know of no deltas of reasoning.
-    return {"event": "reasoning.available", "text": _short(thought, _MOST_RESULT)}, reply
+    return {"event": "reasoning.available", "text": short(thought, _MOST_RESULT)}, reply
 
 
 def _tool_started(moment: _Moment) -> _Told:
     call = find_tool(moment.now, moment.event.call_id).call
     line = " ".join((call.subject or call.arguments).split())
-    preview = _short(line, _MOST_PREVIEW)
+    preview = short(line, _MOST_PREVIEW)
     return ({**_named(call), "args": _arguments(call), "preview": preview},)
 
 
@@ -320,7 +320,7 @@ def _tool_finished(moment: _Moment) -> _Told:
         "duration": round(max(seconds, 0.0), 3),
         "error": event.outcome != "ok",
         "outcome": event.outcome,
-        "result": _short(event.output, _MOST_RESULT),
+        "result": short(event.output, _MOST_RESULT),
         "truncated": bool(event.blob) or len(event.output) > _MOST_RESULT,
     }
     return ({**_named(tool.call), **end},)
@@ -402,5 +402,5 @@ def _arguments(call: ToolCall) -> Raw:
         return Raw(b"{}")
 
 
-def _short(text: str, most: int) -> str:
+def short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

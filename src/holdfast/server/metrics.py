@@ -16,7 +16,7 @@ from holdfast.calls.line import Line
 from holdfast.core.events import FINAL, Event, ModelCalled, ModelFailed, Recorded
 from holdfast.core.lease import Lease
 from holdfast.core.retry import STALLED
-from holdfast.ports import Store
+from holdfast.ports import Census, Store
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         on: dict[str, Any] = {"registry": self.registry}
         self._events = Counter("holdfast_events", "Events written, by type.", ["type"], **on)
+        self._counts: dict[type[Any], Counter] = {}
         self._ended = Counter(
             "holdfast_runs_ended", "Runs that ended, by status.", ["status"], **on
         )
@@ -54,9 +55,9 @@ class Metrics:
     def written(self, events: Sequence[Event], seconds: float) -> None:
         self._commits.observe(seconds)
         for event in events:
-            tag = str(event.__struct_config__.tag)
-            self._events.labels(tag).inc()
+            self._count(type(event)).inc()
             if isinstance(event, FINAL):
+                tag = str(event.__struct_config__.tag)
                 self._ended.labels(tag.removeprefix("run.")).inc()
             elif isinstance(event, ModelFailed):
                 self._failures.labels(event.reason).inc()
@@ -65,12 +66,17 @@ class Metrics:
             elif isinstance(event, ModelCalled) and event.attempt > 1:
                 self._retries.inc()
 
-    def now(self, *, queue: int, live: Mapping[str, int], lines: Mapping[str, Line]) -> None:
+    def _count(self, kind: type[Any]) -> Counter:
+        """Looked up once each: there are many events, and few types of them."""
+        if kind not in self._counts:
+            self._counts[kind] = self._events.labels(str(kind.__struct_config__.tag))
+        return self._counts[kind]
+
+    def now(self, census: Census, *, lines: Mapping[str, Line]) -> None:
         """How things stand, for whoever asks this moment."""
-        self._queue.set(queue)
-        self._runs.clear()
-        for status, count in live.items():
-            self._runs.labels(status).set(count)
+        self._queue.set(census.queued)
+        self._runs.labels("queued").set(census.queued)
+        self._runs.labels("running").set(census.running)
         for model, line in lines.items():
             self._breakers.labels(model).set(float(line.endpoint.breaker.open))
 

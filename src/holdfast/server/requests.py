@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
 from typing import Literal, NamedTuple, TypeGuard, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.config import Settings
+from holdfast.config import ModelSettings, Settings
 from holdfast.core.events import Choice, RunAccepted
 from holdfast.core.messages import Message, Part, ToolSpec
 from holdfast.lines import choices
@@ -42,7 +43,7 @@ STOPPED = "Stop requested via API"
 #: A text, or a sign that another value comes. A text that is never closed reaches to the end, so
 #: that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-_PROVIDER = re.compile(r"\A@[^:]*:")
+_PROVIDER = re.compile(r"\A@([^:]*):")
 _KEY = re.compile(r"[!-~]{1,255}")
 _PLACE = re.compile(r"[0-9]{1,18}")
 
@@ -137,7 +138,7 @@ def accept(
 
     A caller may ask for less than the settings allow, never for more.
     """
-    chosen = settings.models[_chosen(request.model, settings)]
+    chosen = settings.models[_chosen(request, settings)]
     wanted = {"reasoning_effort": request.reasoning_effort, "service_tier": request.service_tier}
     options = {name: value for name, value in wanted.items() if value}
     # It is laid over the agent's own, which the caller does not know.
@@ -358,10 +359,27 @@ def _says_yes(value: object) -> bool:
 # --- what it comes to ------------------------------------------------------------------
 
 
-def _chosen(asked: str, settings: Settings) -> str:
-    """A model nobody configured means the usual one: clients send names of their own."""
-    name = _PROVIDER.sub("", asked)
-    return name if name in settings.models else settings.default_model
+def _chosen(request: RunRequest, settings: Settings) -> str:
+    """The model meant by its name here, by the endpoint's name for it, or by who provides it.
+
+    One that nobody configured means the usual one: clients send names of their own.
+    """
+    named = _PROVIDER.match(request.model)
+    provider = request.provider or (named[1] if named else "")
+    name = _PROVIDER.sub("", request.model)
+    models = settings.models.values()
+    fitting = [one for one in models if name in ("", one.name, one.model)]
+    provided = [one for one in fitting if provider and _provides(provider, one)]
+    if name in settings.models and settings.models[name] in (provided or fitting):
+        return name
+    found = provided or (fitting if name else [])
+    return found[0].name if found else settings.default_model
+
+
+def _provides(provider: str, model: ModelSettings) -> bool:
+    """By its name here, or as part of its address: openai is at api.openai.com."""
+    host = urlsplit(model.base_url).hostname or ""
+    return provider.lower() in (model.name.lower(), *host.split("."))
 
 
 def _allowed(names: tuple[str, ...] | None, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:

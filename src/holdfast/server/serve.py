@@ -16,12 +16,12 @@ import uvicorn
 from holdfast.calls.tasks import task_group
 from holdfast.config import ServerSettings
 from holdfast.errors import ConfigError
-from holdfast.ports import Clock
 from holdfast.server.about import About
 from holdfast.server.asgi import make_asgi
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
 from holdfast.server.service import Service
+from holdfast.server.streams import look_after
 
 #: Connections that may wait to be taken up.
 BACKLOG = 4096
@@ -79,10 +79,28 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(Connection):
+    """uvicorn's, known to the routes as their caller."""
+
+    _leave: Callable[[], None] | None = None
+
     def on_message_begin(self) -> None:
-        """An answer that is not to look like a whole one can end in no other way."""
         super().on_message_begin()
-        self.scope["state"]["hang_up"] = self.transport.abort
+        self.scope["state"]["caller"] = self
+
+    def hang_up(self) -> None:
+        """An answer that is not to look like a whole one can end in no other way."""
+        self.transport.abort()
+
+    def when_gone(self, leave: Callable[[], None]) -> None:
+        if self.transport.is_closing():
+            leave()
+        else:
+            self._leave = leave
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._leave is not None:
+            self._leave()
 
 
 class Serving:
@@ -95,11 +113,10 @@ class Serving:
         settings: ServerSettings,
         keys: Keys,
         door: socket.socket,
-        clock: Clock,
     ) -> None:
         self._service, self._settings, self._door = service, settings, door
         guarded = Guard(
-            make_asgi(service, about, clock),
+            make_asgi(service, about),
             settings=settings,
             keys=keys,
             port=lambda: int(door.getsockname()[1]),
@@ -126,10 +143,12 @@ class Serving:
         """Until `drain` has been called and is done, or `leave`."""
         async with task_group() as tasks:
             tasks.start_soon(self._server.serve, [self._door])
+            tasks.start_soon(look_after, self._service)
             while not self._server.started:  # noqa: ASYNC110 (it has no event for it)
                 await anyio.sleep(0.002)
             ready()
             await self._drained.wait()
+            self._service.draining.set()
             self._service.left.set()
             self._server.should_exit = True
             with anyio.move_on_after(LAST_WORDS):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import anyio
 from msgspec import UNSET, Struct
@@ -18,20 +18,17 @@ from holdfast.core.events import FINAL, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
-from holdfast.errors import AlreadyAccepted, KeyReused, RunFinished
+from holdfast.errors import AlreadyAccepted, JournalDamaged, KeyReused, RunFinished
 from holdfast.ports import Entry, Once
 from holdfast.server import requests
 from holdfast.server.problems import draining, key_conflict, malformed, too_many
-from holdfast.server.status import Status, last_event, status
+from holdfast.server.status import Status, damaged, last_event, status
 
 #: Seconds that somebody may wait for a run to end in one request.
 LONGEST_WAIT = 60.0
 
 #: Runs in one page of a list.
 MOST_LISTED = 100
-
-#: More than are ever live.
-MANY = 100_000
 
 _LIVE = {"queued": True, "running": True, "waiting_for_approval": True, "stopping": True}
 _ENDED = {"completed": False, "failed": False, "cancelled": False}
@@ -52,16 +49,34 @@ class Page(Struct, frozen=True):
     object: str = "list"
 
 
+class Reader(Protocol):
+    """Somebody who follows a run."""
+
+    def stalls(self, now: float) -> bool:
+        """They take nothing of what is sent to them, and have not for long."""
+
+    def quiet(self, now: float) -> bool:
+        """Nothing is on its way to them, and nothing was for a while."""
+
+    async def show_life(self) -> None: ...
+
+    async def warn(self) -> None:
+        """Tell them that the server is about to leave, and the run goes on."""
+
+    def leave(self) -> None:
+        """In the middle, which they are to notice. Then they are gone like any other."""
+
+
 class Service:
     """`settings.max_queued_runs` more than can be carried wait; what comes then is sent away."""
 
     def __init__(self, runs: Runs, means: Means, settings: Settings) -> None:
         self._runs, self._means, self._settings = runs, means, settings
-        self._store = means.store
+        self._store, self.clock = means.store, means.clock
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
-        #: How many follow a run just now.
-        self.readers = 0
+        #: Those who follow a run just now.
+        self.readers: set[Reader] = set()
 
     # --- taking in
 
@@ -106,7 +121,7 @@ class Service:
     async def _make_room(self) -> None:
         if self.draining.is_set():
             raise draining()
-        if len(await self._store.queue()) >= self._settings.max_queued_runs:
+        if (await self._store.census()).queued >= self._settings.max_queued_runs:
             most = self._settings.max_queued_runs
             raise too_many(f"{most} runs are waiting for their turn already", retry_after=1)
 
@@ -177,7 +192,10 @@ class Service:
     async def _brief(self, entry: Entry) -> Status:
         """As far as the ends of its journal tell, if it has ended; else as it stands."""
         if not isinstance(entry.last.event, FINAL):
-            return await self._status(entry.run_id, await self._store.read(entry.run_id))
+            try:
+                return await self._status(entry.run_id, await self._store.read(entry.run_id))
+            except JournalDamaged as error:
+                return damaged(entry, error)
         first = entry.first.event
         told = status(
             entry.run_id,
@@ -195,11 +213,6 @@ class Service:
             waiting_for=UNSET,
         )
 
-    async def live(self) -> Mapping[str, int]:
-        """How many runs have not ended: those that wait for a worker, and the others."""
-        queued, live = await self._store.queue(), await self._store.list(live=True, limit=MANY)
-        return {"queued": len(queued), "running": len(live) - len(queued)}
-
     async def exists(self, run_id: str) -> None:
         """Raises NotFound unless it does."""
         await self._store.read(run_id, after=sys.maxsize)
@@ -207,14 +220,8 @@ class Service:
     async def journal(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         return await self._store.read(run_id, after=after)
 
-    async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        self.readers += 1
-        try:
-            async with aclosing(self._store.follow(run_id, after=after)) as events:
-                async for recorded in events:
-                    yield recorded
-        finally:
-            self.readers -= 1
+    def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
+        return self._store.follow(run_id, after=after)
 
     # --- wishes
 

@@ -11,14 +11,21 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.core.events import Recorded, RunCancelled, RunCompleted, RunFailed
+from holdfast.core.events import Recorded, RunAccepted, RunCancelled, RunCompleted, RunFailed
+from holdfast.core.messages import plain
 from holdfast.core.phase import Phase, phase
 from holdfast.core.state import RunState
-from holdfast.server.frames import DELTAS, NAMES, Fields, Used, approval, find_tool, used
+from holdfast.errors import JournalDamaged
+from holdfast.ports import Entry
+from holdfast.server.frames import DELTAS, NAMES, Fields, Used, approval, find_tool, short, used
+
+#: Characters of what was asked.
+MOST_INPUT = 200
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """`model` is the run's first choice, `effective_model` what the endpoint says replied last.
+    """`model` is what was asked for. `effective_model` is what carries the run: the configured
+    model, and once it has replied, what its endpoint calls it.
 
     `approval` is the one of `approvals` that has waited longest.
     """
@@ -30,6 +37,8 @@ class Status(Struct, frozen=True, kw_only=True):
     updated_at: float
     seq: int
     last_event: str | UnsetType = UNSET
+    #: What was asked, the beginning of it.
+    input: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     effective_model: str | UnsetType = UNSET
@@ -56,7 +65,7 @@ def status(
     metadata: Mapping[str, Any] | None = None,
 ) -> Status:
     """`created_at` is when the run was accepted; `last_event` is as the function finds it."""
-    accepted, reply = state.accepted, state.reply
+    accepted = state.accepted
     return Status(
         run_id=run_id,
         # Whoever accepted it was a newer version, for which it waits.
@@ -65,14 +74,40 @@ def status(
         updated_at=state.at,
         seq=state.seq,
         last_event=last_event or UNSET,
+        input=_asked_for(accepted) if accepted else UNSET,
         session_id=(accepted and accepted.session_id) or UNSET,
-        model=accepted.models[0].name if accepted else UNSET,
-        effective_model=(reply and reply.model) or UNSET,
+        model=(accepted.asked_model or accepted.models[0].name) if accepted else UNSET,
+        effective_model=_effective(state) or UNSET,
         metadata=metadata or UNSET,
         waiting_for=phase(state) or UNSET,
         **_asked(state),
         **_end(state),
     )
+
+
+def damaged(entry: Entry, error: JournalDamaged) -> Status:
+    """All that can be said of a run whose journal cannot be read."""
+    return Status(
+        run_id=entry.run_id,
+        status="damaged",
+        created_at=entry.first.at,
+        updated_at=entry.last.at,
+        seq=entry.last.seq,
+        error=str(error),
+        error_code="journal_damaged",
+    )
+
+
+def _asked_for(accepted: RunAccepted) -> str:
+    return short(plain(accepted.input), MOST_INPUT)
+
+
+def _effective(state: RunState) -> str:
+    if state.attempt:
+        return state.attempt.model
+    if state.reply and state.reply.model:
+        return state.reply.model
+    return state.accepted.models[0].name if state.accepted else ""
 
 
 def last_event(journal: Sequence[Recorded]) -> str:

@@ -7,24 +7,27 @@ never ended properly: whoever reads it must not take that for the end of the run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
-from anyio.abc import TaskGroup
 
 from holdfast.calls.tasks import task_group
-from holdfast.ports import Clock
+from holdfast.core.events import FINAL
 from holdfast.server.frames import CLOSED, KEEPALIVE, Projection, draining, retracted_attempts
 from holdfast.server.service import Service
 
-#: Seconds between two signs of life, and until a reader that takes nothing is given up.
+#: Seconds between two signs of life, and until a reader that takes nothing is given up; and how
+#: often it is looked whether either is due.
 ALIVE = 15.0
-STALLED = 60.0
+STALLED = 30.0
+LOOK = 1.0
 
-#: Bytes that are put together before they are sent, where there is more to tell.
+#: Bytes that are put together before they are sent, where there is more to tell; and the most
+#: that are sent at once, so that no more than this waits in the line of a reader that is slow.
 PIECE = 64 * 1024
 
 _HEADERS = [
@@ -39,99 +42,116 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+class Caller(Protocol):
+    """Who is at the other end. Whoever serves a request puts them into the scope's state."""
+
+    def hang_up(self) -> None:
+        """Leave in the middle of an answer, so that nobody takes it for a whole one."""
+
+    def when_gone(self, leave: Callable[[], None]) -> None:
+        """Have this called when they have left; at once if they have already."""
+
+
 class Stream:
-    """An ASGI app for one answer. `after` is what the reader has seen.
+    """An ASGI app for one answer. `after` is what the reader has seen."""
 
-    Whoever serves it puts into the scope's state how to `hang_up` in the middle of an answer.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        run_id: str,
-        *,
-        after: int,
-        clock: Clock,
-        alive: float = ALIVE,
-        stalled: float = STALLED,
-    ) -> None:
+    def __init__(self, service: Service, run_id: str, *, after: int) -> None:
         self._service, self._run_id, self._after = service, run_id, after
-        self._clock, self._alive, self._stalled = clock, alive, stalled
-        self._busy = anyio.Lock()
+        # asyncio's own, as it costs next to nothing where nobody else wants it.
+        self._busy, self._time = asyncio.Lock(), asyncio.get_running_loop().time
+        #: Nothing more may be sent.
+        self._over = False
         self._spoke = 0.0
         #: Since when something is being sent.
         self._began = inf
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Raises NotFound, and has sent nothing then."""
         stored = await self._service.journal(self._run_id)
         view = Projection(self._run_id, after=self._after, retracted=retracted_attempts(stored))
         known = stored[-1].seq
         # The reader may take its time over them, so they are read again as it goes.
         del stored
+        self._ask, self._caller = send, scope["state"]["caller"]
+        self._spoke = self._time()
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        self._spoke, self._hang_up = anyio.current_time(), scope["state"]["hang_up"]
-        async with task_group() as tasks:
-            tasks.start_soon(_leave_with, receive, tasks)
-            tasks.start_soon(self._keep_alive, send)
-            tasks.start_soon(self._leave_when_draining, send)
-            tasks.start_soon(self._lose_patience)
-            await self._tell(view, known, send)
-            # Never released: nothing can be said after this.
-            await self._busy.acquire()
-            await self._send(send, CLOSED, more=False)
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as reading:
+            self._caller.when_gone(reading.cancel)
+            self._service.readers.add(self)
+            try:
+                await self._tell_who_comes_late()
+                await self._tell(view, known)
+            finally:
+                self._over = True
+                self._service.readers.discard(self)
 
-    async def _tell(self, view: Projection, known: int, send: Send) -> None:
+    async def _tell_who_comes_late(self) -> None:
+        if self._service.draining.is_set():
+            await self.warn()
+        if self._service.left.is_set():
+            self.leave()
+
+    async def _tell(self, view: Projection, known: int) -> None:
         frames = bytearray()
         async with aclosing(self._service.follow(self._run_id)) as events:
             async for recorded in events:
                 frames += view.frames(recorded)
-                if recorded.seq >= known or len(frames) >= PIECE:
-                    await self._put(send, bytes(frames))
+                if isinstance(recorded.event, FINAL):
+                    break
+                if frames and (recorded.seq >= known or len(frames) >= PIECE):
+                    told = bytes(frames)
                     frames.clear()
+                    await self._put(told)
+        await self._put(bytes(frames + CLOSED), last=True)
 
-    async def _put(self, send: Send, frames: bytes) -> None:
-        if not frames:
-            return
-        self._spoke = anyio.current_time()
+    async def _put(self, frames: bytes, *, last: bool = False) -> None:
         async with self._busy:
-            await self._send(send, frames, more=True)
+            if self._over:
+                return
+            self._over = last
+            for start in range(0, len(frames), PIECE):
+                self._spoke = self._began = self._time()
+                piece = frames if len(frames) <= PIECE else frames[start : start + PIECE]
+                more = not last or start + PIECE < len(frames)
+                await self._ask({"type": "http.response.body", "body": piece, "more_body": more})
+            self._began = inf
 
-    async def _send(self, send: Send, frames: bytes, *, more: bool) -> None:
-        self._began = anyio.current_time()
-        await send({"type": "http.response.body", "body": frames, "more_body": more})
-        self._began = inf
+    # --- what is done for all readers at once ------------------------------------------------
 
-    async def _keep_alive(self, send: Send) -> None:
-        while True:
-            quiet = anyio.current_time() - self._spoke
-            if quiet >= self._alive:
-                await self._put(send, KEEPALIVE)
-                quiet = 0.0
-            await anyio.sleep(self._alive - quiet)
+    def stalls(self, now: float) -> bool:
+        return now >= self._began + STALLED
 
-    async def _lose_patience(self) -> None:
-        """Give up on a reader that takes nothing. One timer for all that is sent, not one each."""
-        while True:
+    def quiet(self, now: float) -> bool:
+        return self._began == inf and now >= self._spoke + ALIVE
+
+    async def show_life(self) -> None:
+        await self._put(KEEPALIVE)
+
+    async def warn(self) -> None:
+        await self._put(draining(self._run_id, at=self._service.clock()))
+
+    def leave(self) -> None:
+        self._over = True
+        self._caller.hang_up()
+
+
+async def look_after(service: Service) -> None:
+    """Show all readers that we live, give up on who takes nothing, and leave with the server.
+
+    One task does it for all of them: most come for a moment, and need none of it.
+    """
+    async with task_group() as tasks:
+        while not service.draining.is_set():
+            with anyio.move_on_after(LOOK):
+                await service.draining.wait()
             now = anyio.current_time()
-            if now >= self._began + self._stalled:
-                await self._abandon()
-            await anyio.sleep(min(self._began - now, 0.0) + self._stalled)
-
-    async def _leave_when_draining(self, send: Send) -> None:
-        await self._service.draining.wait()
-        await self._put(send, draining(self._run_id, at=self._clock()))
-        await self._service.left.wait()
-        await self._abandon()
-
-    async def _abandon(self) -> None:
-        """Leave in the middle, which the reader is to notice. Then it is gone like any other."""
-        self._hang_up()
-        await anyio.sleep_forever()
-
-
-async def _leave_with(receive: Receive, tasks: TaskGroup) -> None:
-    """End when the reader does."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    tasks.cancel_scope.cancel()
+            for stream in tuple(service.readers):
+                if stream.stalls(now):
+                    stream.leave()
+                elif stream.quiet(now):
+                    tasks.start_soon(stream.show_life)
+        for stream in tuple(service.readers):
+            tasks.start_soon(stream.warn)
+        await service.left.wait()
+        for stream in tuple(service.readers):
+            stream.leave()
