@@ -4,34 +4,62 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
+import anyio
+import apsw
 import pytest
+import trustme
+from anyio.abc import SocketAttribute
 
+from holdfast.calls.tasks import task_group
+from holdfast.cli import far as module
 from holdfast.cli.far import Far
-from holdfast.errors import ConfigError, InvalidRequest, NotFound, RunFinished, StoreUnavailable
+from holdfast.core.codec import record
+from holdfast.core.events import RunCompleted, RunStarted
+from holdfast.errors import (
+    ConfigError,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    RunFinished,
+    StoreUnavailable,
+)
+from holdfast.testing.contracts import ACCEPTED
+from tests.cli.conftest import HOLDFAST
 
 pytestmark = pytest.mark.real_time
 
 KEY = "hf_a_key_for_these_tests_0123456789"
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """`holdfast serve`, for all these tests. Yields its address and its data directory."""
-    folder = tmp_path_factory.mktemp("served") / "data"
+@contextmanager
+def serving(folder, port=0, *options):
+    """`holdfast serve`. Yields its address and its process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--data", str(folder)],
+        [*HOLDFAST, "serve", "--port", str(port), "--data", str(folder), *options],
         stdout=subprocess.PIPE,
         env={**os.environ, "HOLDFAST_API_KEY": KEY},  # noqa: TID251 (to add to it)
     )
-    line = process.stdout.readline().decode()
-    assert line.startswith("holdfast is listening on "), line
-    yield line.split()[-1], folder
-    process.kill()
-    process.wait(10)
-    process.stdout.close()
+    try:
+        line = process.stdout.readline().decode()
+        assert line.startswith("holdfast is listening on "), line
+        yield line.split()[-1], process
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One for all these tests. Yields its address and its data directory."""
+    folder = tmp_path_factory.mktemp("served")
+    config = folder / "holdfast.toml"
+    config.write_text('[models.demo]\nwire = "demo"\noptions = { pace = 0.01 }\n')
+    with serving(folder / "data", 0, "--config", str(config)) as (url, _):
+        yield url, folder / "data"
 
 
 @pytest.fixture
@@ -40,6 +68,38 @@ def server(served, data, monkeypatch):
     monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
     monkeypatch.setenv("HOLDFAST_DATA", str(served[1]))
     return served[0]
+
+
+@pytest.fixture
+def elsewhere(server, tmp_path, monkeypatch):
+    """Its address alone: the data directory here is another, and empty."""
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "elsewhere"))
+    return server
+
+
+@pytest.fixture(scope="module")
+def done(served):
+    """A run that has ended."""
+    return anyio.run(_to_the_end, served[0])
+
+
+async def _to_the_end(server):
+    far = Far(server, KEY)
+    run_id = far.submit("what now?", model="", approval="deny")
+    async for _ in far.follow(run_id):
+        pass
+    return run_id
+
+
+def asking(server):
+    """A run that waits for an answer."""
+    far = Far(server, KEY)
+    run_id = far.submit("hello", model="", approval="ask")
+    deadline = time.monotonic() + 15
+    while run_id not in [told["run_id"] for told in far.runs(status="waiting_for_approval")]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # noqa: TID251 (another process has to get there)
+    return run_id
 
 
 def last(holdfast):
@@ -92,10 +152,14 @@ def test_what_the_server_refuses_is_said_in_a_sentence(server):
         far.submit("", model="", approval="ask")
     with pytest.raises(ConfigError, match="HOLDFAST_API_KEY"):
         Far(server, "wrong").journal("run_1")
-    with pytest.raises(ConfigError, match="it must be an address"):
-        Far("ftp://there", KEY)
     with pytest.raises(StoreUnavailable, match="does not answer"):
         Far("http://127.0.0.1:1", KEY).journal("run_1")
+
+
+@pytest.mark.parametrize("url", ["ftp://there", "http://", "http://[there", "http://there:port"])
+def test_what_is_no_address_is_said_to_be_none(url):
+    with pytest.raises(ConfigError, match="it must be an address"):
+        Far(url, KEY)
 
 
 async def test_a_run_that_has_ended_cannot_be_stopped(server):
@@ -106,6 +170,19 @@ async def test_a_run_that_has_ended_cannot_be_stopped(server):
     assert (await far.state(run_id)).status.final
     with pytest.raises(RunFinished):
         await far.stop(run_id)
+
+
+async def test_an_answer_that_came_too_late_is_said_to_have(server):
+    far = Far(server, KEY)
+    run_id = await anyio.to_thread.run_sync(asking, server)
+    assert len(await far.answer(run_id, "deny")) == 1
+    with pytest.raises(Conflict):
+        await far.answer(run_id, "deny")
+
+
+def test_what_is_missing_there_may_come_and_time_is_that_of_people():
+    far = Far("http://there", KEY)
+    assert far.has("model", "any") and abs(far.clock() - time.time()) < 60  # noqa: TID251 (as above)
 
 
 def test_the_beginning_of_an_id_must_mean_one_run(server):
@@ -123,3 +200,250 @@ def test_ctrl_c_stops_the_run_on_the_server(server, at_terminal, holdfast):
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.end() == 130
     assert last(holdfast)["status"] == "cancelled"
+
+
+# --- looking at the runs of a server
+
+
+def both(holdfast, server, served, *words):
+    """What a command shows that asks the server, and what one shows that reads its directory."""
+    asked = holdfast(*words, "--url", server)
+    read = holdfast(*words, "--data", str(served[1]))
+    assert asked.returncode == read.returncode == 0, asked.stderr
+    return (asked.stdout, asked.stderr), (read.stdout, read.stderr)
+
+
+@pytest.mark.parametrize(
+    "words", ["show", "show --json", "tail", "tail --json", "tail --json --after 5"]
+)
+def test_a_run_looks_the_same_from_elsewhere(elsewhere, served, holdfast, done, words):
+    name, *options = words.split()
+    asked, read = both(holdfast, elsewhere, served, name, done, *options)
+    assert asked == read
+    assert len(asked[0]) > 100
+
+
+def test_so_does_the_list_of_them(elsewhere, served, holdfast, done):
+    asked, read = both(holdfast, elsewhere, served, "runs", "--all")
+    assert asked == read
+    asked, read = both(holdfast, elsewhere, served, "runs", "--all", "--json")
+    assert asked == read
+    (told,) = (json.loads(line) for line in asked[0].splitlines() if done.encode() in line)
+    assert (told["input"], told["status"], told["interrupted"]) == ("what now?", "completed", False)
+
+
+def test_a_list_comes_a_page_at_a_time(elsewhere, holdfast, done):
+    far = Far(elsewhere, KEY)
+    far.submit("hello", model="", approval="deny")
+    ids = [told["run_id"] for told in far.runs()]
+    assert [told["run_id"] for told in far.runs(page=1)] == ids and done in ids[1:]
+    listed = holdfast("runs", "--url", elsewhere, "--limit", "1")
+    assert listed.stdout.count(b"\n") == 2
+    assert listed.stderr == b"and older ones; --all lists them\n"
+
+
+def test_a_run_that_is_damaged_is_marked_and_the_others_are_listed(
+    keep, data, holdfast, monkeypatch
+):
+    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    spoilt, fine = keep("cut off"), keep()
+    connection = apsw.Connection(str(data / "journal.db"))
+    connection.execute("update event set body = x'00' where seq = 2 and run = 1")
+    connection.close()
+    with serving(data) as (url, _):
+        listed = holdfast("runs", "--url", url)
+    first, second = (line.split() for line in listed.stdout.decode().splitlines()[1:])
+    assert (first[0], second[0], second[2]) == (fine, spoilt, "damaged")
+    assert listed.stderr == b"1 is damaged; holdfast journal verify says where\n"
+
+
+def test_what_a_run_waits_for_is_listed(elsewhere, holdfast):
+    run_id = asking(elsewhere)
+    (line,) = holdfast("runs", "--url", elsewhere, "--limit", "1").stdout.splitlines()[1:]
+    assert line.split()[0].decode() == run_id and b"waiting  your answer on keep_note" in line
+
+
+@pytest.mark.parametrize(
+    "words", ["runs", "show run_x", "tail run_x", "resume run_x", "stop run_x"]
+)
+def test_every_command_says_what_is_wrong_with_a_server(elsewhere, holdfast, monkeypatch, words):
+    silent = holdfast(*words.split(), "--url", "http://127.0.0.1:1")
+    assert silent.returncode == 74
+    assert silent.stderr.startswith(b"holdfast: the server at http://127.0.0.1:1 does not answer")
+    if words != "runs":
+        unknown = holdfast(*words.split(), "--url", elsewhere)
+        assert (unknown.returncode, unknown.stderr) == (2, b"holdfast: there is no run run_x\n")
+    monkeypatch.setenv("HOLDFAST_API_KEY", "hf_another_key_0123456789")
+    stranger = holdfast(*words.split(), "--url", elsewhere)
+    assert stranger.returncode == 78
+    assert b"set HOLDFAST_API_KEY" in stranger.stderr and stranger.stderr.count(b"\n") == 1
+
+
+def test_a_run_is_followed_from_elsewhere_and_left_alone(elsewhere, at_terminal, holdfast):
+    run_id = asking(elsewhere)
+    leaving = at_terminal("tail", run_id, "--url", elsewhere).expect("I would like to keep")
+    staying = at_terminal("tail", run_id[:12], "--url", elsewhere).expect("I would like to keep")
+    assert leaving.type("\x03").end() == 130
+    assert "Traceback" not in leaving.seen
+    assert holdfast("approve", run_id, "once", "--url", elsewhere).returncode == 0
+    staying.expect("✓ keep_note").expect("That was all I can show")
+    assert staying.end() == 0
+
+
+def test_a_run_of_a_server_is_taken_up_at_another_terminal(elsewhere, at_terminal, holdfast):
+    run_id = asking(elsewhere)
+    terminal = at_terminal("resume", run_id, "--url", elsewhere).expect("> hello")
+    terminal.expect("keep_note needs your approval").type("once\n").expect("✓ keep_note")
+    assert terminal.end() == 0
+    ended = holdfast("resume", run_id, "--url", elsewhere)
+    assert (ended.returncode, ended.stderr.count(b"already ended")) == (2, 1)
+
+
+def test_where_nobody_can_be_asked_the_runs_of_a_server_are_left_waiting(
+    tmp_path, holdfast, monkeypatch
+):
+    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    with serving(tmp_path / "data") as (url, _):
+        first = Far(url, KEY).submit("hello", model="", approval="ask")
+        second = asking(url)
+        assert Far(url, KEY).unfinished() == [first, second]
+        left = holdfast("resume", "--data", str(tmp_path / "data"))
+        assert left.returncode == 3
+        assert left.stderr.count(b"left waiting; holdfast show") == 2
+        for run_id in (first, second):
+            assert holdfast("stop", run_id, "--data", str(tmp_path / "data")).returncode == 0
+        none = holdfast("resume", "--url", url, "--data", str(tmp_path / "data"))
+        assert (none.returncode, none.stderr.count(b"nothing to resume")) == (0, 1)
+
+
+# --- servers that go away, and what is none
+
+
+def test_a_server_that_was_killed_is_waited_for(tmp_path, at_terminal, holdfast, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    with serving(tmp_path / "data") as (url, process):
+        run_id = asking(url)
+        follower = at_terminal("tail", run_id, "--url", url).expect("I would like to keep")
+        process.kill()
+        follower.expect(f"! the server at {url} does not answer").expect("it is asked again")
+    with serving(tmp_path / "data", int(url.rpartition(":")[2])):
+        follower.expect("! the server answers again")
+        assert holdfast("approve", run_id, "deny", "--url", url).returncode == 0
+        follower.expect("✗ keep_note, denied")
+        assert follower.end() == 0
+    assert follower.seen.count("I would like to keep") == 1
+
+
+async def test_a_server_that_is_gone_for_good_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "GONE", 0.0)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        async for _ in Far("http://127.0.0.1:1", KEY).follow("run_1"):
+            pass
+
+
+@pytest.fixture
+def certified(tmp_path, monkeypatch):
+    """Options for `holdfast serve` to speak TLS, by an authority that this process trusts."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    config = tmp_path / "holdfast.toml"
+    config.write_text(
+        '[models.demo]\nwire = "demo"\n[server]\ntls_cert = "cert.pem"\ntls_key = "key.pem"\n'
+    )
+    return "--config", str(config)
+
+
+async def test_a_server_behind_tls_is_followed_too(tmp_path, certified):
+    with serving(tmp_path / "data", 0, *certified) as (url, _):
+        assert url.startswith("https://")
+        far = Far(url, KEY)
+        run_id = far.submit("hello", model="", approval="deny")
+        journal = [recorded async for recorded in far.follow(run_id)]
+    assert [recorded.seq for recorded in journal] == list(range(1, len(journal) + 1))
+
+
+@asynccontextmanager
+async def strangers(answer):
+    """The address of something that says what `answer` makes of a request, and hangs up."""
+
+    async def meet(line):
+        async with line:
+            await answer(await line.receive(), line.send)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as door:
+        async with task_group() as tasks:
+            tasks.start_soon(door.serve, meet)
+            yield f"http://127.0.0.1:{door.extra(SocketAttribute.local_port)}"
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nwelcome", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "does not answer"),
+        (b"HTTP/1.1 502 No\r\n\r\noops", "the server answered 502"),
+        (b"what?", "does not answer"),
+    ],
+)
+async def test_what_is_no_server_of_ours_is_not_understood(answer, said):
+    async with strangers(lambda _, send: send(answer)) as url:
+        with pytest.raises(StoreUnavailable, match=said):
+            await anyio.to_thread.run_sync(Far(url, KEY).journal, "run_1")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def journal(request, upto):
+    """What is asked for of a journal of three events that has come so far."""
+    events = (ACCEPTED, RunStarted(worker="a", epoch=1), RunCompleted())
+    lines = [
+        {"seq": seq, "at": 0, "event": json.loads(record(seq, 0, event).body)}
+        for seq, event in enumerate(events, start=1)
+    ]
+    after = int(request.split(b"after=")[1].split()[0])
+    return HEAD + json.dumps({"data": lines[after:upto]}).encode()
+
+
+async def test_where_no_stream_lasts_the_journal_is_looked_at_ever_less_often():
+    began, looks, cursors = time.monotonic(), [], []
+
+    async def answer(request, send):
+        if b"/journal?" in request:
+            looks.append(time.monotonic() - began)
+            await send(journal(request, 1 + (len(looks) >= 5) + (len(looks) >= 15)))
+        else:
+            cursors.append(request.split(b"Last-Event-ID: ")[1].split()[0])
+            await send(HEAD)
+
+    async with strangers(answer) as url:
+        seen = [recorded.seq async for recorded in Far(url, KEY).follow("run_1")]
+    assert seen == [1, 2, 3]
+    assert cursors[0] == b"1" and cursors[-1] == b"2"
+    assert looks[-1] > 1.5
+
+
+async def test_while_a_stream_is_quiet_nobody_looks_and_at_its_first_word_somebody_does():
+    looks, rung = [], []
+
+    async def answer(request, send):
+        if b"/journal?" in request:
+            looks.append(request)
+            await send(journal(request, 3 if rung else 2))
+        else:
+            await send(HEAD)
+            await anyio.sleep(0.3)
+            rung.append(time.monotonic())
+            await send(b"id: 3\n\n")
+
+    async with strangers(answer) as url, aclosing(Far(url, KEY).follow("run_1")) as news:
+        assert [(await anext(news)).seq for _ in range(2)] == [1, 2]
+        assert (await anext(news)).seq == 3
+        assert time.monotonic() - rung[0] < 0.5
+    # At first, once the stream stood, and when it rang.
+    assert len(looks) == 3

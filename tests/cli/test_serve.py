@@ -7,6 +7,7 @@ import stat
 import subprocess
 from urllib.request import Request, urlopen
 
+import apsw
 import pytest
 import uvloop
 
@@ -55,6 +56,46 @@ def test_it_says_where_it_listens_and_owns_its_directory_until_it_is_told_to_end
 
 
 @pytest.fixture
+def spoilt(keep, data):
+    """A run that a server wants to take up and cannot read."""
+    run_id = keep("cut off")
+    connection = apsw.Connection(str(data / "journal.db"))
+    connection.execute("update event set body = x'00' where seq = 2")
+    connection.close()
+    return run_id
+
+
+def test_trouble_is_logged_as_a_line_of_json_that_names_the_run(spoilt):
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*HOLDFAST, "serve", "--port", "0"], **pipes) as server:
+        told = json.loads(server.stderr.readline())
+        server.terminate()
+        server.communicate(timeout=PATIENCE)
+    assert spoilt in told["message"] and "damaged" in told["message"] + told.get("traceback", "")
+    assert told["level"] in ("warning", "error") and told["logger"].startswith("holdfast.")
+    assert told.get("run_id", spoilt) == spoilt
+
+
+@pytest.mark.parametrize(
+    ("options", "found"), [((), " holdfast.engine."), (("--log-format", "json"), '{"time": "20')]
+)
+def test_at_a_terminal_trouble_is_told_to_people_unless_told_otherwise(
+    spoilt, at_terminal, options, found
+):
+    server = at_terminal("serve", "--port", "0", *options).expect(found).expect(spoilt)
+    assert server.send(signal.SIGTERM).end() == 0
+
+
+def test_where_nobody_looks_it_can_be_told_to_people_all_the_same(spoilt):
+    words = [*HOLDFAST, "serve", "--port", "0", "--log-format", "text"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as server:
+        line = server.stderr.readline().decode()
+        server.terminate()
+        server.communicate(timeout=PATIENCE)
+    assert spoilt in line and " holdfast.engine." in line
+
+
+@pytest.fixture
 def refused(command):
     """What it complains of, in one sentence, when it does not even start."""
 
@@ -100,6 +141,7 @@ def test_a_setting_that_is_none_is_refused(refused, config):
 def test_an_option_that_is_none_is_refused(refused):
     assert "--prot" in refused("--prot", "1", code=2)
     assert "too many words" in refused("everything", code=2)
+    assert "--log-format" in refused("--log-format", "xml", code=2)
 
 
 def test_the_help_says_how_it_ends(command):

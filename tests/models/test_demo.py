@@ -66,6 +66,16 @@ async def test_it_streams_in_small_pieces_at_its_pace_and_ends_once():
     assert "".join(chunk.text for chunk in words if isinstance(chunk, Said)) == ask(said("hi")).text
 
 
+@pytest.mark.parametrize(
+    ("asked", "pause"), [(0, 0), (0.25, 0.25), (2, 2), (-1, 0.5), (61, 0.5), ("fast", 0.5)]
+)
+async def test_another_pace_may_be_asked_for(asked, pause):
+    request = Request("demo", "", (said("hi"),), options={"pace": asked})
+    chunks = [chunk async for chunk in DemoModel(pace=0.5).stream(request)]
+    words = sum(isinstance(chunk, Said | Thought) for chunk in chunks)
+    assert anyio.current_time() == pytest.approx(words * pause)
+
+
 async def test_closing_the_stream_hangs_up():
     async with aclosing(DemoModel(pace=1).stream(Request("demo", "", ()))) as stream:
         assert await anext(stream) == Heard()

@@ -23,12 +23,14 @@ command = App(
     usage="Usage: holdfast approve [OPTIONS] RUN [APPROVAL] once|session|always|deny",
     help="Answer an approval that a run waits for. holdfast show says what exactly is asked.\n\n"
     "The answer is on record when this returns, and takes effect when the run is taken up: see"
-    " holdfast resume. What is asked by a run that another process carries is answered there.",
+    " holdfast resume. A run of a server takes it up by itself; what is asked by a run that another"
+    " process carries is answered there.",
     help_epilogue=f"""\
 Examples:
 
   holdfast approve 3f9a once
   holdfast approve 3f9a apr_77e0 deny && holdfast resume 3f9a
+  holdfast approve 3f9a once --url https://runs.example.com
 
 Exit codes:
 

@@ -53,27 +53,42 @@ class Desk:
         self, there: Far, prompt: str, *, model: str = "", approval: Literal["ask", "deny"]
     ) -> int:
         """Have a server carry one run, and see it to its end. Returns the code to exit with."""
-        self._run_id = there.submit(prompt, model=model, approval=approval)
+        run_id = there.submit(prompt, model=model, approval=approval)
+        return self._attend_far(there, run_id, Attendant.attend, ask=approval == "ask")
 
-        async def attend() -> int:
-            attendant = self._attendant(there, ask=approval == "ask")
-            return await attendant.attend(self._run_id)
-
-        return self._said(anyio.run(attend))
-
-    def resume(self, run_ids: Sequence[str], *, ask: bool) -> int:
-        """Carry these on, one after the other. Returns the code to exit with.
+    def resume(self, run_ids: Sequence[str], *, ask: bool, there: Far | None = None) -> int:
+        """Carry these on, one after the other, or see `there` do it. Returns the code to exit with.
 
         That is the code of the last, or of the first that was left waiting or did not complete.
         Being told to stop ends the one at hand, and leaves the others as they are.
         """
         code = 0
         for run_id in run_ids:
-            one = self._carry(run_id, lambda attendant, _: attendant.resume(self._run_id), ask=ask)
+            one = self._resume(run_id, there, ask=ask)
             code = code or one
             if one >= 128:
                 return one
         return code
+
+    def _resume(self, run_id: str, there: Far | None, *, ask: bool) -> int:
+        if there is not None:
+            return self._attend_far(there, run_id, Attendant.resume, ask=ask)
+        return self._carry(run_id, lambda attendant, _: attendant.resume(run_id), ask=ask)
+
+    def _attend_far(
+        self,
+        there: Far,
+        run_id: str,
+        attend: Callable[[Attendant, str], Awaitable[int]],
+        *,
+        ask: bool,
+    ) -> int:
+        self._run_id, there.warn = run_id, self._viewer.warn
+
+        async def see_through() -> int:
+            return await attend(self._attendant(there, ask=ask), run_id)
+
+        return self._said(anyio.run(see_through))
 
     def _carry(
         self, run_id: str, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool

@@ -8,14 +8,17 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import time  # noqa: TID251 - what people are shown is measured by it
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import anyio
 import anyio.to_thread
+import msgspec
+from anyio.abc import ByteStream
 
 from holdfast.core.codec import recall
 from holdfast.core.events import FINAL, Choice, Recorded
@@ -31,50 +34,109 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 
-#: Seconds for an answer, and between two looks for news: sooner while there is some.
+T = TypeVar("T")
+
+#: Seconds for an answer, or for a sign of life on a stream.
 PATIENCE = 30.0
-LOOK = 0.05
+
+#: Seconds between two tries where a stream was cut off, at first and at most, and how long a server
+#: may be gone.
+SOON = 0.05
 LONGEST = 1.0
+GONE = 60.0
+
+#: Runs in one page, at most.
+PAGE = 100
+
+_LIVE = ("queued", "running", "waiting_for_approval", "stopping")
+
+#: What is raised where a line is cut, and where what came is no answer.
+_CUT = (OSError, anyio.BrokenResourceError, anyio.EndOfStream)
+_NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+
+
+class _Line(msgspec.Struct):
+    """An event as it stands in the journal, to the byte."""
+
+    seq: int
+    at: float
+    event: msgspec.Raw
+
+
+class _Journal(msgspec.Struct):
+    data: list[_Line]
+
+
+class _Page(msgspec.Struct):
+    data: list[dict[str, Any]]
+    next: str
+
+
+class _Started(msgspec.Struct):
+    run_id: str
+
+
+class _Settled(msgspec.Struct):
+    approval_ids: tuple[str, ...]
+
+
+class _Refusal(msgspec.Struct):
+    error: dict[str, Any]
+
+
+def _say_nothing(_text: str) -> None: ...
 
 
 class Far:
-    """`key` is what the server wants to see."""
+    """`key` is what the server wants to see. `warn` is told when a server that is followed is gone."""
 
     def __init__(self, url: str, key: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--url is {url}; it must be an address as http://127.0.0.1:8642")
-        self._url, self._parts, self._key = url, parts, key
+        self._url, self._parts, self._key = url, _address(url), key
+        self._base = self._parts.path.rstrip("/")
+        self.warn: Callable[[str], None] = _say_nothing
 
     # --- what is asked
 
     def submit(self, prompt: str, *, model: str, approval: str) -> str:
         body = {"input": prompt, "approval": approval, **({"model": model} if model else {})}
-        return str(self._ask("POST", "/v1/runs", body)["run_id"])
+        return self._ask("POST", "/v1/runs", body, type=_Started).run_id
 
     def journal(self, run_id: str, after: int = 0) -> list[Recorded]:
-        lines = self._ask("GET", f"/v1/runs/{run_id}/journal?after={after}")["data"]
-        return [
-            recall(line["seq"], line["at"], json.dumps(line["event"]).encode()) for line in lines
-        ]
+        lines = self._ask("GET", f"{_path(run_id)}/journal?after={after}", type=_Journal).data
+        return [recall(line.seq, line.at, bytes(line.event)) for line in lines]
+
+    def runs(self, *, page: int = PAGE, status: str = "") -> Iterator[dict[str, Any]]:
+        """How each run stands, the newest first, asked for a page at a time."""
+        after = ""
+        while True:
+            path = f"/v1/runs?limit={min(page, PAGE)}&after={after}&status={status}"
+            told = self._ask("GET", path, type=_Page)
+            yield from told.data
+            if not (after := told.next):
+                return
+
+    def unfinished(self) -> list[str]:
+        """Runs that have not ended, the oldest first."""
+        live = [told for status in _LIVE for told in self.runs(status=status)]
+        began = {told["run_id"]: told["created_at"] for told in live}
+        return sorted(began, key=lambda run_id: began[run_id])
 
     def find(self, word: str) -> str:
         """The run that is meant by the beginning of its id. Raises NotFound or InvalidRequest."""
-        after, found = "", list[str]()
-        while True:
-            page = self._ask("GET", f"/v1/runs?limit=100&after={after}")
-            ids = [one["run_id"] for one in page["data"]]
-            found += [id for id in ids if id.startswith((word, f"run_{word}"))]
-            after = page["next"]
-            if not after:
-                break
-        if len(found) != 1:
-            if found:
-                raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
+        if word.startswith("run_"):
+            try:
+                return self._ask("GET", _path(word), type=_Started).run_id
+            except NotFound:
+                pass  # it may be the beginning of one
+        ids = (told["run_id"] for told in self.runs())
+        found = [id for id in ids if id.startswith((word, f"run_{word}"))]
+        if len(found) > 1:
+            raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
+        if not found:
             raise NotFound("run", word)
-        return found[0]
+        return str(found[0])
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         headers = {"Authorization": f"Bearer {self._key}"}
         data = None
         if body is not None:
@@ -82,16 +144,16 @@ class Far:
             data = json.dumps(body).encode()
         connection = self._connect()
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path, data, headers)
+            connection.request(method, self._base + path, data, headers)
             answer = connection.getresponse()
-            told = json.loads(answer.read() or b"{}")
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            told = answer.read()
+            if answer.status < 400:
+                return msgspec.json.decode(told, type=type)
+        except _NO_ANSWER as error:
             raise StoreUnavailable(f"the server at {self._url} does not answer: {error}") from error
         finally:
             connection.close()
-        if answer.status >= 400:
-            raise _refused(answer.status, told, path)
-        return dict(told)
+        raise _refused(answer.status, told, path)
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
@@ -120,19 +182,43 @@ class Far:
         return replay(await self.read(run_id))
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        pause = LOOK
+        """What is on record past `after`, and what comes, until the run has ended.
+
+        A server that goes away is waited for: what comes then is what was missed, in order.
+        """
+        bell = _Bell(self._parts, self._key, run_id)
+        try:
+            while True:
+                for recorded in await self._news(run_id, after):
+                    after = recorded.seq
+                    yield recorded
+                    if isinstance(recorded.event, FINAL):
+                        return
+                await bell.wait(after)
+        finally:
+            await bell.hang_up()
+
+    async def _news(self, run_id: str, after: int) -> Sequence[Recorded]:
+        """Raises StoreUnavailable once the server has been gone for too long."""
+        since, told = anyio.current_time(), False
         while True:
-            for recorded in await anyio.to_thread.run_sync(self.journal, run_id, after):
-                after, pause = recorded.seq, LOOK
-                yield recorded
-                if isinstance(recorded.event, FINAL):
-                    return
-            await anyio.sleep(pause)
-            pause = min(2 * pause, LONGEST)
+            try:
+                news = await anyio.to_thread.run_sync(self.journal, run_id, after)
+            except StoreUnavailable as error:
+                if anyio.current_time() - since >= GONE:
+                    raise
+                if not told:
+                    self.warn(f"{error}; it is asked again")
+                told = True
+                await anyio.sleep(LONGEST)
+                continue
+            if told:
+                self.warn("the server answers again")
+            return news
 
     async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None:
-        path, body = f"/v1/runs/{run_id}/stop", {"reason": reason or by}
-        await anyio.to_thread.run_sync(self._ask, "POST", path, body)
+        body = {"reason": reason or by}
+        await self._tell(f"{_path(run_id)}/stop", body, dict[str, Any])
 
     async def answer(
         self,
@@ -142,9 +228,56 @@ class Far:
         approval_id: str = "",
         by: str = "",  # noqa: ARG002 (the key says who)
     ) -> tuple[str, ...]:
-        path, body = f"/v1/runs/{run_id}/approval", {"choice": choice, "approval_id": approval_id}
-        told = await anyio.to_thread.run_sync(self._ask, "POST", path, body)
-        return tuple(told["approval_ids"])
+        body = {"choice": choice, "approval_id": approval_id}
+        return (await self._tell(f"{_path(run_id)}/approval", body, _Settled)).approval_ids
+
+    async def _tell(self, path: str, body: object, type: type[T]) -> T:
+        return await anyio.to_thread.run_sync(partial(self._ask, "POST", path, body, type=type))
+
+
+class _Bell:
+    """The stream of a run's events, listened to for nothing but that there is news.
+
+    What the news is stands in the journal, to the byte. One that breaks is as good as one that
+    rings, now and then.
+    """
+
+    def __init__(self, server: SplitResult, key: str, run_id: str) -> None:
+        self._server, self._key, self._run_id = server, key, run_id
+        self._stream: ByteStream | None = None
+        self._pause = SOON
+
+    async def wait(self, after: int) -> None:
+        """Until there may be something past `after`."""
+        try:
+            with anyio.fail_after(PATIENCE):
+                if self._stream is None:
+                    # What comes along with the head of the answer may be news already.
+                    await self._open(after)
+                else:
+                    await self._stream.receive()
+                    self._pause = SOON
+        except _CUT:
+            await self.hang_up()
+            await anyio.sleep(self._pause)
+            self._pause = min(2 * self._pause, LONGEST)
+
+    async def _open(self, after: int) -> None:
+        server = self._server
+        request = (
+            f"GET {server.path.rstrip('/')}{_path(self._run_id)}/events HTTP/1.1",
+            f"Host: {server.netloc.rpartition('@')[2]}",
+            f"Authorization: Bearer {self._key}",
+            f"Last-Event-ID: {after}",
+        )
+        self._stream = await _dial(server)
+        await self._stream.send("\r\n".join((*request, "", "")).encode())
+        await self._stream.receive()
+
+    async def hang_up(self) -> None:
+        if self._stream is not None:
+            await anyio.aclose_forcefully(self._stream)
+        self._stream = None
 
 
 def far(url: str, folder: Path) -> Far:
@@ -154,10 +287,34 @@ def far(url: str, folder: Path) -> Far:
     return Far(url, read_key(folder))
 
 
-def _refused(status: int, told: dict[str, Any], path: str) -> HoldfastError:
-    error = told.get("error") or {}
-    message, code = str(error.get("message") or f"it answered {status}"), error.get("code")
-    run_id = path.split("/")[3] if path.count("/") > 2 else ""
+def _address(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass  # it is said below
+    raise ConfigError(f"--url is {url}; it must be an address as http://127.0.0.1:8642")
+
+
+async def _dial(server: SplitResult) -> ByteStream:
+    host = server.hostname or ""
+    if server.scheme == "http":
+        return await anyio.connect_tcp(host, server.port or 80)
+    return await anyio.connect_tcp(host, server.port or 443, tls=True)
+
+
+def _path(run_id: str) -> str:
+    return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def _refused(status: int, told: bytes, path: str) -> HoldfastError:
+    try:
+        error = msgspec.json.decode(told, type=_Refusal).error
+    except msgspec.DecodeError:
+        error = {}
+    message, code = str(error.get("message") or f"the server answered {status}"), error.get("code")
+    run_id = unquote(path.split("/")[3]) if path.count("/") > 2 else ""
     match status, code:
         case 401, _:
             return ConfigError("the server does not know the key; set HOLDFAST_API_KEY to its own")

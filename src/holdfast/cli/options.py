@@ -36,6 +36,16 @@ Url: TypeAlias = Annotated[
     ),
 ]
 
+ReadUrl: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--url",
+        show_default=False,
+        help="A server to ask. Unless given, the data directory is read, which works beside a server"
+        " too. Its key is HOLDFAST_API_KEY, or the one in the data directory.",
+    ),
+]
+
 RunWord: TypeAlias = Annotated[
     str, Parameter(name="RUN", show_default=False, help="The run's id, or the beginning of it.")
 ]
@@ -54,7 +64,7 @@ JsonLines: TypeAlias = Annotated[
 EXIT_CODES = """\
   2    it could not be done as asked
   65   what is stored is damaged
-  74   the journal cannot be read or written
+  74   the journal cannot be read or written, or the server does not answer
   75   another process owns the data directory
   78   a setting is wrong
 """

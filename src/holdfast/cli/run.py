@@ -24,7 +24,8 @@ command = App(
     help="Run an agent on a prompt, and show it as it goes.\n\n"
     "The model is the one that is configured, as holdfast models lists it, and without any the"
     " built-in demo, which needs no network. Whatever is shown is on record, and a"
-    " run that is cut off can be taken up by holdfast resume. Ctrl-C stops the run in good order and"
+    " run that is cut off can be taken up by holdfast resume. Where a server owns the data directory"
+    " the server carries the run. Ctrl-C stops the run in good order and"
     " says what was cut off; a second Ctrl-C leaves at once. Output that is not a terminal holds"
     " what the model says and nothing else; the rest goes to standard error.",
     help_epilogue=f"""\
@@ -34,6 +35,7 @@ Examples:
   holdfast run - < question.txt
   holdfast run "hello" --model demo
   holdfast run "hello" --json | jq .event.type
+  holdfast run "hello" --url https://runs.example.com
 
 Exit codes:
 

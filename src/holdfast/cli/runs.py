@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data
+from holdfast.cli.options import EXIT_CODES, Data, ReadUrl
 from holdfast.errors import IllegalEvent, InvalidRequest, JournalDamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from holdfast.cli.shelf import Shelf
     from holdfast.cli.summary import Summary
+
+    #: Of each run where it stands, or what is wrong with it.
+    Listed: TypeAlias = Iterator[Summary | dict[str, str]]
 
 #: How a run stands whose journal is not what was written.
 DAMAGED = "damaged"
@@ -35,6 +39,7 @@ Examples:
 
   holdfast runs
   holdfast runs --all --json | jq -r 'select(.status == "failed") | .run'
+  holdfast runs --url https://runs.example.com
 
 Exit codes:
 
@@ -54,45 +59,75 @@ def runs(
         bool,
         Parameter(negative="", show_default=False, help="Print each run as one line of JSON."),
     ] = False,
+    url: ReadUrl = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
-    from holdfast.cli.shelf import open_shelf
+    from holdfast.cli.shelf import open_shelf, server_at
 
     if not 1 <= limit <= MOST:
         raise InvalidRequest(f"--limit is {limit}; it must be between 1 and {MOST}")
-    with open_shelf(data) as shelf:
-        listed = _summaries(shelf, limit=-1 if all else limit)
-        if json:
-            import msgspec
-
-            from holdfast.cli.visible import visible_json
-
-            for summary in listed:
-                line = msgspec.json.encode(summary)
-                sys.stdout.buffer.write(visible_json(line, sys.stdout.buffer) + b"\n")
-            return 0
-        from holdfast.cli.table import show_table
+    most = MOST if all else limit
+    show = _show_lines if json else _show_rows
+    if url:
+        there = server_at(url, data)
+        stands = there.runs(page=most)
+        show(_summaries_far(islice(stands, most)))
+        older = "older ones" if not json and next(stands, None) else ""
+    else:
+        with open_shelf(data) as shelf:
+            more = shelf.archive.count() - show(_summaries(shelf, limit=most))
+        older = f"{more} older" if not json and more > 0 else ""
+    if older:
         from holdfast.cli.terminal import Terminal
 
-        terminal = Terminal(sys.stdout)
-        rows = [_row(summary, whole=not terminal.is_terminal) for summary in listed]
-        more = shelf.archive.count() - len(rows)
-    notes = Terminal(sys.stderr)
+        Terminal(sys.stderr).line(f"and {older}; --all lists them", "dim")
+    return 0
+
+
+def _show_lines(listed: Listed) -> int:
+    """Returns how many there are."""
+    import msgspec
+
+    from holdfast.cli.visible import visible_json
+
+    shown = 0
+    for summary in listed:
+        line = msgspec.json.encode(summary)
+        sys.stdout.buffer.write(visible_json(line, sys.stdout.buffer) + b"\n")
+        shown += 1
+    return shown
+
+
+def _show_rows(listed: Listed) -> int:
+    """Returns how many there are."""
+    from holdfast.cli.table import show_table
+    from holdfast.cli.terminal import Terminal
+
+    terminal, notes = Terminal(sys.stdout), Terminal(sys.stderr)
+    rows = [_row(summary, whole=not terminal.is_terminal) for summary in listed]
     if not rows:
         notes.line('there are no runs yet; start one with: holdfast run "hello"')
         return 0
     show_table(terminal, _HEAD, rows, spare=_SPARE)
-    if more > 0:
-        notes.line(f"and {more} older; --all lists them", "dim")
     if damaged := [row for row in rows if row[2] == DAMAGED]:
         are = "is" if len(damaged) == 1 else "are"
         notes.line(f"{len(damaged)} {are} damaged; holdfast journal verify says where", "yellow")
-    return 0
+    return len(rows)
 
 
-def _summaries(shelf: Shelf, *, limit: int) -> Iterator[Summary | dict[str, str]]:
-    """Of each run, or what is wrong with it: one that cannot be read hides no other."""
+def _summaries_far(stands: Iterable[dict[str, Any]]) -> Listed:
+    from holdfast.cli.summary import summarise_far
+
+    for told in stands:
+        if told["status"] == DAMAGED:
+            yield {"run": told["run_id"], "status": DAMAGED, "damage": told["error"]}
+        else:
+            yield summarise_far(told)
+
+
+def _summaries(shelf: Shelf, *, limit: int) -> Listed:
+    """One that cannot be read hides no other."""
     from holdfast.cli.summary import summarise
 
     owner = shelf.owner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -16,12 +16,15 @@ command = App(
     " at the first start and kept in the data directory as api_key, for its owner alone; /docs"
     " describes the rest. Runs that were left unfinished are taken up at once. SIGTERM or Ctrl-C lets"
     " what is under way finish for a while, leaves the rest to the next start, and exits with 0; a"
-    " second one leaves at once.",
+    " second one leaves at once.\n\n"
+    "Trouble is logged to standard error: where that is a terminal as a line to be read, and elsewhere"
+    " as one JSON object a line, with time, level, logger, message, and run_id if it is about a run.",
     help_epilogue=f"""\
 Examples:
 
   holdfast serve
   holdfast serve --port 0 --data /srv/runs
+  holdfast serve 2>&1 >/dev/null | jq 'select(.run_id)'
   curl -H "Authorization: Bearer $(cat ~/.local/share/holdfast/api_key)" \\
     -H "Content-Type: application/json" -d '{{"input": "hello"}}' http://127.0.0.1:8642/v1/runs
 
@@ -49,24 +52,28 @@ def serve(
         str | None,
         Parameter(show_default=False, help="Where runs are kept, if not in the data directory."),
     ] = None,
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Parameter(
+            help="How trouble is logged: text for people, json for programs; auto is text at a"
+            " terminal.",
+        ),
+    ] = "auto",
     config: Config = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
-    import logging
     import sys
 
     import anyio
 
+    from holdfast.cli.readable import log_to
     from holdfast.config import read_settings
     from holdfast.host import serve as host_runs
 
     settings = read_settings(data=data, config=config, host=host, port=port, store=store)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    for_people = sys.stderr.isatty() if log_format == "auto" else log_format == "text"
+    log_to(sys.stderr, for_people=for_people)
     anyio.run(host_runs, settings, _ready, backend_options={"use_uvloop": True})
     return 0
 

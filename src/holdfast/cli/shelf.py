@@ -56,6 +56,13 @@ def server_of(folder: Path, url: str | None) -> Far | None:
     return far(url, folder)
 
 
+def server_at(url: str, data: str | None) -> Far:
+    """The server that is named, with the key of this data directory unless there is another."""
+    from holdfast.cli.far import far
+
+    return far(url, read_data(data=data))
+
+
 def short(run_id: str) -> str:
     """An id as people type it."""
     return run_id[:_SHORT]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data, RunWord
+from holdfast.cli.options import EXIT_CODES, Data, ReadUrl, RunWord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from holdfast.cli.terminal import Terminal
     from holdfast.core.events import Recorded
     from holdfast.core.state import RunState
-    from holdfast.stores.owner import Owner
 
 command = App(
     name="show",
@@ -28,6 +27,7 @@ Examples:
 
   holdfast show run_3f9a1c20
   holdfast show 3f9a --json | jq -r .output
+  holdfast show 3f9a --url https://runs.example.com
 
 Exit codes:
 
@@ -50,40 +50,46 @@ def show(
             " usage.",
         ),
     ] = False,
+    url: ReadUrl = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
-    from holdfast.cli.shelf import open_shelf
+    from holdfast.cli.shelf import open_shelf, server_at
+    from holdfast.cli.summary import interrupted
     from holdfast.core.run import replay
 
-    with open_shelf(data) as shelf:
-        run_id = shelf.archive.find(run)
-        journal = list(shelf.archive.events(run_id))
-        owner = shelf.owner
-    state = replay(journal)
+    if url:
+        there = server_at(url, data)
+        run_id = there.find(run)
+        journal = there.journal(run_id)
+        # A server carries whatever it has.
+        state, left = replay(journal), False
+    else:
+        with open_shelf(data) as shelf:
+            run_id = shelf.archive.find(run)
+            journal = list(shelf.archive.events(run_id))
+            state = replay(journal)
+            left = interrupted(state, shelf.owner)
     if json:
         from holdfast.cli.visible import visible_json
 
-        line = _as_json(run_id, journal, state, owner) + b"\n"
+        line = _as_json(run_id, journal, state, left=left) + b"\n"
         sys.stdout.buffer.write(visible_json(line, sys.stdout.buffer))
     else:
-        _show(run_id, journal, state, owner)
+        _show(run_id, journal, state, left=left)
     return 0
 
 
-def _as_json(
-    run_id: str, journal: Sequence[Recorded], state: RunState, owner: Owner | None
-) -> bytes:
+def _as_json(run_id: str, journal: Sequence[Recorded], state: RunState, *, left: bool) -> bytes:
     import msgspec
 
-    from holdfast.cli.summary import interrupted
     from holdfast.core.phase import phase
 
     return msgspec.json.encode(
         {
             "run": run_id,
             "status": state.status.value,
-            "interrupted": interrupted(state, owner),
+            "interrupted": left,
             "waiting_for": phase(state),
             "accepted_at": journal[0].at,
             "at": state.at,
@@ -101,21 +107,20 @@ def _as_json(
     )
 
 
-def _show(run_id: str, journal: Sequence[Recorded], state: RunState, owner: Owner | None) -> None:
+def _show(run_id: str, journal: Sequence[Recorded], state: RunState, *, left: bool) -> None:
     from holdfast.cli.screen import Screen
     from holdfast.cli.terminal import Terminal
 
     terminal = Terminal(sys.stdout)
     Screen(terminal, terminal).begin(run_id, journal)
     terminal.gap()
-    for line, style in _standing(run_id, state, owner):
+    for line, style in _standing(run_id, state, left=left):
         terminal.line(line, style)
     _show_pending(terminal, run_id, state)
 
 
-def _standing(run_id: str, state: RunState, owner: Owner | None) -> list[tuple[str, str]]:
+def _standing(run_id: str, state: RunState, *, left: bool) -> list[tuple[str, str]]:
     from holdfast.cli.shelf import short
-    from holdfast.cli.summary import interrupted
     from holdfast.cli.waiting import waiting
     from holdfast.core.phase import phase
 
@@ -129,7 +134,7 @@ def _standing(run_id: str, state: RunState, owner: Owner | None) -> list[tuple[s
         )
     )
     lines = [(sums, "dim")]
-    if interrupted(state, owner):
+    if left:
         lines.append((f"interrupted; holdfast resume {short(run_id)} takes it up", "yellow"))
     elif waits := phase(state):
         lines.append((waiting(waits, now=_now()), "yellow"))

@@ -1,4 +1,4 @@
-"""`holdfast stop`: have a run end that nobody carries."""
+"""`holdfast stop`: have a run end that nobody carries, or that a server does."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ command = App(
     name="stop",
     usage="Usage: holdfast stop [OPTIONS] RUN",
     help="End a run that was left unfinished, without taking it up.\n\n"
-    "Says what was cut off. A run that another process carries is stopped there, by Ctrl-C: a data"
-    " directory has one owner at a time.",
+    "Says what was cut off. A run of a server is stopped by the server. One that another process"
+    " carries is stopped there, by Ctrl-C: a data directory has one owner at a time.",
     help_epilogue=f"""\
 Examples:
 
   holdfast stop 3f9a
+  holdfast stop 3f9a --url https://runs.example.com
 
 Exit codes:
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
-from holdfast.core.events import RunAccepted, RunCancelled, RunCompleted, RunFailed
+from holdfast.core.events import Recorded, RunAccepted, RunCancelled, RunCompleted, RunFailed
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import plain
 from holdfast.core.phase import Awaited, Phase, phase
@@ -69,7 +70,6 @@ def summarise(archive: Archive, entry: Entry, owner: Owner | None) -> Summary:
     """Of a run that has ended, only the first and the last event are read."""
     ended = _ENDS.get(type(entry.last.event))
     state = RunState(status=ended) if ended else replay(archive.events(entry.id))
-    first = entry.first.event
     return Summary(
         run=entry.id,
         accepted_at=entry.first.at,
@@ -78,8 +78,27 @@ def summarise(archive: Archive, entry: Entry, owner: Owner | None) -> Summary:
         status=state.status,
         interrupted=interrupted(state, owner),
         waiting_for=phase(state),
-        input=plain(first.input) if isinstance(first, RunAccepted) else "",
+        input=_asked(entry.first),
     )
+
+
+def summarise_far(told: Mapping[str, Any]) -> Summary:
+    """Of a run as a server tells how it stands; it carries whatever it has."""
+    waits = told.get("waiting_for")
+    return Summary(
+        run=told["run_id"],
+        accepted_at=told["created_at"],
+        at=told["updated_at"],
+        seq=told["seq"],
+        status=Status(told["status"]),
+        interrupted=False,
+        waiting_for=convert(waits, Phase) if waits else None,
+        input=told.get("input", ""),
+    )
+
+
+def _asked(first: Recorded) -> str:
+    return plain(first.event.input) if isinstance(first.event, RunAccepted) else ""
 
 
 def interrupted(state: RunState, owner: Owner | None) -> bool:

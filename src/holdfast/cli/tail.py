@@ -1,4 +1,4 @@
-"""`holdfast tail`: a run's events as they come, read from the file."""
+"""`holdfast tail`: a run's events as they come, read from the file or from a server."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data, JsonLines, RunWord
+from holdfast.cli.options import EXIT_CODES, Data, JsonLines, ReadUrl, RunWord
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.cli.far import Far
     from holdfast.cli.screen import Viewer
     from holdfast.cli.shelf import Shelf
     from holdfast.cli.terminal import Terminal
+    from holdfast.core.events import Recorded
 
 #: Seconds between two looks at the file: soon after something came, and ever less often after that.
 LOOK = 0.05
@@ -23,13 +27,15 @@ command = App(
     name="tail",
     usage="Usage: holdfast tail [OPTIONS] RUN",
     help="Follow a run until it ends: what is recorded so far, and then what comes.\n\n"
-    "Reads the file, so it works beside the process that carries the run and is in nobody's way."
-    " Ctrl-C leaves the run alone.",
+    "Reads the file, so it works beside the process that carries the run and is in nobody's way;"
+    " with --url it asks a server, and goes on where it was should that be gone for a while. Ctrl-C"
+    " leaves the run alone.",
     help_epilogue=f"""\
 Examples:
 
   holdfast tail 3f9a
   holdfast tail 3f9a --after 120 --json
+  holdfast tail 3f9a --url https://runs.example.com
 
 Exit codes:
 
@@ -50,13 +56,14 @@ def tail(
         Parameter(help="Begin after this place in the journal, the seq of the last event you saw."),
     ] = 0,
     json: JsonLines = False,
+    url: ReadUrl = None,
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
     import anyio
 
     from holdfast.cli import screen
-    from holdfast.cli.shelf import open_shelf
+    from holdfast.cli.shelf import open_shelf, server_at
     from holdfast.cli.terminal import Terminal
 
     if after < 0:
@@ -64,6 +71,12 @@ def tail(
     words = Terminal(sys.stdout)
     notes = Terminal(sys.stderr) if json or not words.is_terminal else words
     viewer: Viewer = screen.JsonLines(sys.stdout.buffer) if json else screen.Screen(words, notes)
+    if url:
+        there = server_at(url, data)
+        # Before there is a loop: here Ctrl-C ends a wait at once.
+        run_id = there.find(run)
+        anyio.run(_follow_far, there, run_id, there.journal(run_id), after, viewer)
+        return 0
     with open_shelf(data) as shelf:
         run_id = shelf.archive.find(run)
         anyio.run(_follow, shelf, run_id, after, viewer, notes)
@@ -91,7 +104,28 @@ async def _follow(shelf: Shelf, run_id: str, after: int, viewer: Viewer, notes: 
         pause = min(2 * pause, LONGEST)
         for recorded in shelf.archive.events(run_id, after=state.seq):
             state, told, pause = fold(state, recorded), False, LOOK
-            if recorded.seq > after:
-                viewer.show(recorded)
-            else:
-                viewer.skip(recorded)
+            _tell(viewer, recorded, after)
+
+
+async def _follow_far(
+    there: Far, run_id: str, journal: Sequence[Recorded], after: int, viewer: Viewer
+) -> None:
+    from contextlib import aclosing
+
+    from holdfast.core.run import replay
+
+    there.warn = viewer.warn
+    viewer.begin(run_id, journal, after=after)
+    state = replay(journal)
+    if state.status.final:
+        return
+    async with aclosing(there.follow(run_id, after=state.seq)) as news:
+        async for recorded in news:
+            _tell(viewer, recorded, after)
+
+
+def _tell(viewer: Viewer, recorded: Recorded, after: int) -> None:
+    if recorded.seq > after:
+        viewer.show(recorded)
+    else:
+        viewer.skip(recorded)

@@ -58,6 +58,10 @@ _REACTIONS = (
 )
 
 
+#: Seconds before a word.
+SLOWEST = 60.0
+
+
 class Reply(Struct, frozen=True):
     """What the demo makes of a conversation."""
 
@@ -67,19 +71,19 @@ class Reply(Struct, frozen=True):
 
 
 class DemoModel:
-    """`pace` is the pause before each word, in seconds."""
+    """`pace` is the pause before each word, in seconds; an option of that name counts more."""
 
     def __init__(self, *, pace: float = 0.03) -> None:
         self._pace = pace
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        reply = compose(request)
+        reply, pace = compose(request), self._paced(request.options.get("pace"))
         yield Heard()
         for piece in pieces(reply.thought):
-            await anyio.sleep(self._pace)
+            await anyio.sleep(pace)
             yield Thought(piece)
         for piece in pieces(reply.text):
-            await anyio.sleep(self._pace)
+            await anyio.sleep(pace)
             yield Said(piece)
         for call in reply.calls:
             yield Calling(call.tool)
@@ -88,6 +92,11 @@ class DemoModel:
             reasoning=(Reasoning(text=reply.thought, wire="demo"),),
             usage=_usage(request, reply),
         )
+
+    def _paced(self, asked: object) -> float:
+        if isinstance(asked, int | float) and 0 <= asked <= SLOWEST:
+            return float(asked)
+        return self._pace
 
 
 def compose(request: Request) -> Reply:
