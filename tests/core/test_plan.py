@@ -23,6 +23,7 @@ from holdfast.core.plan import (
     Rest,
     RunTools,
     Timer,
+    ending,
     following,
     may_start,
     plan,
@@ -108,8 +109,37 @@ def test_a_run_with_an_event_of_a_newer_version_is_left_to_a_newer_version(stop)
 
 
 def test_a_worker_says_so_when_it_takes_a_run():
-    assert next_step(accepted(), epoch=4) == Record((started(epoch=4),))
-    assert next_step(accepted(), started(), called(), rescued(), epoch=2) == Record((started(2),))
+    assert next_step(accepted(), epoch=4).events == (started(epoch=4),)
+    assert next_step(accepted(), started(), called(), rescued(), epoch=2).events == (started(2),)
+
+
+def test_a_worker_that_takes_a_run_knows_when_it_is_to_call_the_model_at_once():
+    call = CallModel(turn=1, attempt=1, model="main")
+    assert next_step(accepted(), epoch=4).then == call
+    assert next_step(accepted(), started(), called(), failed(), rescued(), epoch=2).then is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "since"),
+    [
+        (replied(), ()),
+        (replied(stop="length"), ()),
+        (replied(call()), ()),
+        (replied(), (STEER,)),
+        (replied(), (STOP,)),
+    ],
+)
+def test_how_a_run_ends_with_a_reply_is_what_is_planned_after_it(reply, since):
+    before = state(accepted(), started(), called(), *since)
+    step = plan(go_on(before, reply), rules(1))
+    ends = isinstance(step, Record) and isinstance(step.events[0], RunCompleted)
+    assert ending(before, reply) == (step.events[0] if ends else None)
+
+
+def test_a_run_that_holds_something_newer_is_not_ended_with_its_reply():
+    before = state(accepted(), started(), called())
+    newer = fold(before, recall(before.seq + 1, 5.0, b'{"type":"run.dreamt"}'))
+    assert ending(newer, replied()) is None
 
 
 def test_a_run_that_would_only_wait_on_is_not_taken_over():

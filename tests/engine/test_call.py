@@ -14,6 +14,7 @@ from holdfast.core.events import (
     ModelReplied,
     ReasoningStreamed,
     RunAccepted,
+    RunCompleted,
     RunWaiting,
     StopRequested,
     TextStreamed,
@@ -142,10 +143,7 @@ async def test_a_message_that_came_just_before_the_intent_is_in_the_request():
     await scribe.record(STARTED)
     await store.wish("run_1", InputAdded(parts=(Text("and another thing"),)))
     step = CallModel(turn=1, attempt=1, model="model")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(scribe.keep_writing)
-        await call_model(scribe, Means(store, {"model": model}), step)
-        tasks.cancel_scope.cancel()
+    await call_model(scribe, Means(store, {"model": model}), step)
     assert [plain(message.parts) for message in model.requests[0].messages] == [
         "hi",
         "and another thing",
@@ -214,8 +212,10 @@ async def test_a_run_that_finds_all_places_taken_says_so_and_waits():
         second = await play.start()
         await play.until(second, RunWaiting)
         assert phase(await play.runs.state(second)).waiting_for == "place"
+        assert await play.tags(second) == ["run.accepted", "run.started", "run.waiting"]
         assert (await play.ended(second)).output == "b"
         assert anyio.current_time() == 10
+        assert (await play.tags(second)).count("run.started") == 1
 
 
 async def test_a_run_may_be_stopped_while_it_waits_for_a_place():
@@ -261,10 +261,7 @@ async def called(script):
     scribe = await Scribe.open(store, await held(store), secrets)
     await scribe.record(STARTED)
     means = Means(store, {"model": ScriptedModel(script)}, secrets=secrets)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(scribe.keep_writing)
-        await call_model(scribe, means, CallModel(turn=1, attempt=1, model="model"))
-        tasks.cancel_scope.cancel()
+    await call_model(scribe, means, CallModel(turn=1, attempt=1, model="model"))
     return [recorded.event for recorded in await store.read("run_1", after=3)]
 
 
@@ -276,7 +273,7 @@ async def test_the_text_of_a_reply_is_exactly_what_was_streamed_without_its_secr
     events = await called(["a ", KEY[:7], Think(KEY[:3]), KEY[7:], Think(KEY[3:]), " desk"])
     assert streamed(events) == only(events, ModelReplied).text == f"a {MASK} desk"
     assert streamed(events, ReasoningStreamed) == MASK
-    assert isinstance(events[-1], ModelReplied)
+    assert [type(event) for event in events[-2:]] == [ModelReplied, RunCompleted]
 
 
 async def test_text_that_begins_like_a_secret_is_whole_when_the_reply_ends():

@@ -1,4 +1,5 @@
-from itertools import pairwise
+from itertools import count, groupby, pairwise
+from operator import attrgetter
 
 import anyio
 import pytest
@@ -37,6 +38,25 @@ async def test_a_run_without_tools_is_a_call_and_a_reply():
             "run.completed",
         ]
     assert (state.status, state.output) == (Status.COMPLETED, "Hello")
+
+
+async def test_few_commits_carry_a_run_from_its_beginning_to_its_end():
+    """Whoever looks sees one moment for what was written together."""
+    ticks = count()
+    async with stage(ScriptedModel(["Hello"]), clock=lambda: float(next(ticks))) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        journal = await play.means.store.read(run_id)
+    together = [
+        [str(r.event.__struct_config__.tag) for r in same]
+        for _, same in groupby(journal, attrgetter("at"))
+    ]
+    assert together == [
+        ["run.accepted"],
+        ["run.started", "model.called"],
+        ["model.text"],
+        ["model.replied", "run.completed"],
+    ]
 
 
 async def test_a_stall_costs_one_attempt_and_the_run_completes():

@@ -1,8 +1,11 @@
+from functools import partial
+
 import anyio
 import anyio.lowlevel
 import pytest
 
 from holdfast.core.events import (
+    ModelReplied,
     RunCancelled,
     RunCompleted,
     RunStarted,
@@ -17,8 +20,9 @@ from holdfast.engine.scribe import STORE_LIMIT, Scribe
 from holdfast.errors import IllegalEvent, StoreUnavailable
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import CALLED, STARTED, held
-from holdfast.testing.faults import FaultyStore
+from holdfast.testing.faults import Crash, FaultyStore
 
+REPLIED = ModelReplied(turn=1, attempt=1, text="a")
 KEY = "sk-canary-0123456789"
 
 
@@ -59,6 +63,70 @@ async def test_an_idle_store_shows_each_word_at_once():
             await anyio.sleep(0.1)
         tasks.cancel_scope.cancel()
     assert await texts(line) == ["one ", "two ", "three"]
+
+
+async def test_what_is_dictated_is_written_when_that_returns():
+    scribe, line = await streaming()
+    assert await scribe.dictate(text, "one ") == "one "
+    assert await texts(line) == ["one "]
+
+
+async def test_what_is_dictated_in_a_crowd_gathers_and_is_written_though_nothing_follows():
+    scribe, line = await streaming()
+    scribe.pace = lambda: 1.0
+    async with anyio.create_task_group() as tasks:
+        scribe.begin = partial(tasks.start_soon, scribe.keep_writing)
+        for word in ("one ", "two ", "three "):
+            await scribe.dictate(text, word)
+        assert (await texts(line), anyio.current_time()) == (["one "], 0)
+        await anyio.sleep(1.5)
+        assert await texts(line) == ["one ", "two three "]
+        await anyio.sleep(1)
+        await scribe.dictate(text, "four")
+        assert await texts(line) == ["one ", "two three ", "four"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_whoever_kept_writing_is_called_again_after_having_left():
+    scribe, line = await streaming()
+    for number in ("1", "2"):
+        async with anyio.create_task_group() as tasks:
+            scribe.begin = partial(tasks.start_soon, scribe.keep_writing)
+            await scribe.say(text, number)
+            await anyio.sleep(0.1)
+            tasks.cancel_scope.cancel()
+    assert await texts(line) == ["1", "2"]
+
+
+async def test_no_crash_comes_between_an_end_and_what_it_follows():
+    store = MemoryStore(now=anyio.current_time)
+    line = FaultyStore(store)
+    scribe = await Scribe.open(line, await held(line))
+    await scribe.record(STARTED, CALLED)
+    await scribe.say(text, "a")
+    line.crash_after(1)
+    with pytest.raises(Crash):
+        await scribe.record(REPLIED, end=RunCompleted())
+    written = [type(recorded.event) for recorded in await store.read("run_1", after=3)]
+    assert written == [TextStreamed, ModelReplied, RunCompleted]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_end_that_meets_a_wish_does_not_hold_back_what_it_follows(known):
+    scribe, line = await streaming()
+    await scribe.say(text, "a")
+    await line.wish("run_1", StopRequested())
+    line.delay = 1.0
+    async with anyio.create_task_group() as tasks:
+        if known:
+            # Another task learns of it while the decision waits for its turn.
+            tasks.start_soon(scribe.catch_up)
+            await anyio.sleep(0.5)
+        await scribe.record(REPLIED, end=RunCompleted())
+    line.delay = 0.0
+    assert scribe.state.stopping
+    written = [type(recorded.event) for recorded in await line.read("run_1", after=4)]
+    assert written == [TextStreamed, ModelReplied]
 
 
 async def test_words_gather_while_a_commit_is_in_flight():

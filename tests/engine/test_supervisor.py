@@ -5,6 +5,7 @@ import pytest
 
 from holdfast.core.events import (
     ApprovalRequested,
+    InputAdded,
     ModelCalled,
     ModelFailed,
     Receipt,
@@ -244,6 +245,21 @@ async def test_a_wish_that_is_heard_just_as_the_run_lies_down_keeps_it_awake():
         await play.runs.answer(run_id, "once")
         assert (await play.ended(run_id)).output == "ok"
         assert anyio.current_time() < 60
+
+
+async def test_a_wish_that_comes_while_a_run_is_being_let_go_of_harms_nobody():
+    store = MemoryStore(now=anyio.current_time)
+    line = FaultyStore(store)
+    async with stage(ScriptedModel(["a", Silence()]), store=line) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        line.delay = 2.0
+        play.worker.leave(drain=0)
+        await anyio.sleep(1)
+        await store.wish(run_id, InputAdded(parts=(Text("and one more thing"),)))
+        await anyio.sleep(10)
+        line.delay = 0.0
+        assert (await play.runs.state(run_id)).status is Status.QUEUED
 
 
 async def test_a_crowd_lets_its_words_gather_and_few_do_not():

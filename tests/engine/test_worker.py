@@ -1,21 +1,28 @@
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.events import (
     ApprovalRequested,
     ModelCalled,
+    ModelChoice,
+    RunAccepted,
     RunQueued,
     TextStreamed,
     ToolStarted,
 )
 from holdfast.core.lifecycle import Status
+from holdfast.core.messages import Text
 from holdfast.engine.rescue import rescue
+from holdfast.engine.worker import POLL
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import Crash, FaultyStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
+
+ACCEPTED = RunAccepted(input=(Text("hi"),), models=(ModelChoice("model"),))
 
 
 async def test_no_more_runs_are_carried_than_there_is_room_for():
@@ -169,3 +176,94 @@ async def test_a_process_that_was_frozen_does_not_take_its_own_runs_for_orphans(
         assert await rescue(store, "worker", ttl=10.0, live=[run_id]) == []
         state = await play.ended(run_id)
     assert (state.output, state.rescues, model.calls) == ("ab", 0, 1)
+
+
+class Mute(MemoryStore):
+    """Hints at nothing, and tells only of what is not ready yet. `delay`: a claim takes so long."""
+
+    delay = 0.0
+
+    async def changes(self):
+        await anyio.sleep_forever()
+        yield ""
+
+    async def next_ready(self):
+        return await super().next_ready() or None
+
+    async def claim(self, worker, *, ttl, limit=1):
+        await anyio.sleep(self.delay)
+        return await super().claim(worker, ttl=ttl, limit=limit)
+
+
+async def test_a_run_that_ends_leaves_its_place_to_one_that_had_to_wait():
+    model, store = ScriptedModel(*[["a", Silence(1)]] * 2), Mute(now=anyio.current_time)
+    for run_id in ("run_1", "run_2"):
+        await store.accept(run_id, ACCEPTED)
+    async with stage(model, store=store, capacity=1) as play:
+        await play.ended("run_2")
+        assert anyio.current_time() == 2
+
+
+async def test_a_run_that_ends_while_another_is_being_claimed_leaves_its_place_to_a_third():
+    model, store = ScriptedModel(["a", Silence(30.5)], *[["b", Silence(50)]] * 2), Mute()
+    store.delay = 1.0
+    await store.accept("run_1", ACCEPTED)
+    async with stage(model, store=store, capacity=2) as play:
+        await play.until("run_1", TextStreamed)
+        for run_id in ("run_2", "run_3"):
+            await store.accept(run_id, ACCEPTED)
+        await play.ended("run_1")
+        # It was looked for runs half a second ago, and there was room for one.
+        assert anyio.current_time() == 1 + POLL + 0.5
+        await anyio.sleep(2)
+        assert model.open == 2
+
+
+async def test_a_run_whose_tool_made_a_report_leaves_its_place_when_it_ends():
+    async def work(use):
+        await use.progress("half way")
+        return "ok"
+
+    model = ScriptedModel([Call("pay")], ["Paid."], ["Hello"])
+    async with stage(model, ScriptedTool(work=work), capacity=1) as play:
+        await play.until(await play.start(), ToolStarted)
+        second = await play.start()
+        with anyio.fail_after(1):
+            assert (await play.ended(second)).output == "Hello"
+
+
+async def test_a_run_that_was_wished_something_leaves_its_place_when_it_ends():
+    model = ScriptedModel(["a", Silence(1)], ["b"], ["Hello"])
+    async with stage(model, capacity=1) as play:
+        first = await play.start()
+        await play.until(first, TextStreamed)
+        second = await play.start()
+        await play.runs.add(first, (Text("and one more thing"),))
+        with anyio.fail_after(2):
+            assert (await play.ended(second)).output == "Hello"
+
+
+async def test_a_run_that_rests_is_looked_at_in_time_though_nobody_hints_at_it():
+    store, pay = Mute(now=anyio.current_time), ScriptedTool(review=Review(gate="ask"))
+    await store.accept("run_1", replace(ACCEPTED, tools=(pay.spec,), approval_timeout=5.0))
+    async with stage(ScriptedModel([Call("pay")], ["Well then."]), pay, store=store) as play:
+        await play.ended("run_1")
+        assert anyio.current_time() == 5
+
+
+async def test_a_worker_with_room_does_not_look_for_runs_because_one_has_ended():
+    class Counting(MemoryStore):
+        claims = 0
+
+        async def claim(self, worker, *, ttl, limit=1):
+            self.claims += 1
+            return await super().claim(worker, ttl=ttl, limit=limit)
+
+    store = Counting(now=anyio.current_time)
+    async with stage(ScriptedModel(["a", Silence(1)]), store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, TextStreamed)
+        before = store.claims
+        await play.ended(run_id)
+        await anyio.sleep(1)
+        assert store.claims == before

@@ -46,6 +46,25 @@ async def test_a_connection_that_was_read_to_its_end_is_used_again():
         assert (len(endpoint.requests), endpoint.connections) == (3, 1)
 
 
+WORDS = [step for word in "abcdefghij" for step in (word, Silence(0.01))]
+
+
+async def test_nothing_is_taken_in_while_a_piece_is_being_heard():
+    async with open_endpoint(WORDS) as endpoint, open_transport() as transport:
+        url = f"{endpoint.url}/chat/completions"
+        async with (
+            transport.send("POST", url, {}, b'{"stream":true}', connect=5.0) as answer,
+            aclosing(answer.pieces()) as pieces,
+        ):
+            first = await anext(pieces)
+            await anyio.sleep(0.2)
+            assert answer._response.content.total_bytes == len(first)
+            rest = [piece async for piece in pieces]
+            assert b"[DONE]" in b"".join(rest)
+        await ask(transport, endpoint.url)
+        assert endpoint.connections == 1
+
+
 async def test_leaving_hangs_up_at_once():
     async with open_endpoint(["a", Silence()]) as endpoint, open_transport() as transport:
         url = f"{endpoint.url}/chat/completions"

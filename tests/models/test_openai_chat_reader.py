@@ -213,6 +213,55 @@ def test_nulls_and_unknown_fields_are_passed_over():
     ) == [Heard(), Said("a")]
 
 
+PLAIN = {"index": 0, "delta": {"content": "b"}, "finish_reason": None, "logprobs": None}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"model": "m-2"},
+        {"model": None},
+        {"object": "error"},
+        {"error": {"message": "broken"}},
+        {"usage": {"prompt_tokens": 3}},
+        {"choices": []},
+        {"choices": [PLAIN, PLAIN]},
+        {"choices": [PLAIN | {"index": 1}]},
+        {"choices": [PLAIN | {"finish_reason": "length"}]},
+        {"choices": [PLAIN | {"error": {"message": "broken"}}]},
+        {"choices": [PLAIN | {"delta": {"content": ""}}]},
+        {"choices": [PLAIN | {"delta": {"content": None}}]},
+        {"choices": [PLAIN | {"delta": {"content": "b", "refusal": "no"}}]},
+        {"choices": [PLAIN | {"delta": {"content": "b", "reasoning": "hm"}}]},
+        {"choices": [PLAIN | {"delta": {"content": "b", "tool_calls": [{"id": "c"}]}}]},
+        {"choices": [PLAIN | {"delta": {"content": [{"type": "text", "text": "b"}]}}]},
+    ],
+    ids=str,
+)
+def test_a_piece_means_the_same_on_the_short_way_and_on_the_long_one(odd):
+    """Most pieces are read on a shorter way, but not those whose event has a name."""
+
+    def heard(kind):
+        reader = OpenAIChat().reader()
+        value = {"object": "chat.completion.chunk", "choices": [PLAIN]} | odd
+        try:
+            reader.read(event(piece(content="a")))
+            chunks = [*reader.read(event(value, kind)), *reader.read(event(DONE))]
+        except ModelError as error:
+            return str(error), reader.complete
+        return chunks, reader.complete
+
+    assert heard("") == heard("message")
+
+
+def test_a_plain_piece_in_an_event_of_another_kind_is_no_words():
+    reader = OpenAIChat().reader()
+    reader.read(event(piece(content="a")))
+    with pytest.raises(ModelError):
+        reader.read(event({"object": "chat.completion.chunk", "choices": [PLAIN]}, "error"))
+
+
 def test_only_the_first_of_several_choices_counts():
     other = {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}
     first = {"index": 0, "delta": {"content": "a"}}

@@ -691,6 +691,12 @@ def test_no_body_raises_anything_but_a_model_error(value):
     assert isinstance(sane(chunks)[-1], Done)
 
 
+def test_a_call_that_is_unfinished_when_it_is_told_again_is_told_once():
+    call = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "pay"}
+    call |= {"arguments": "{}", "status": "incomplete"}
+    assert [type(chunk) for chunk in read(done(call, 0), completed(call))] == [Calling, Done]
+
+
 @given(st.lists(ITEM, max_size=3))
 def test_what_is_told_twice_is_taken_once(output):
     """The last event lists the very items that were told before, as OpenAI does."""

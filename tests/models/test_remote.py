@@ -28,9 +28,12 @@ from holdfast.errors import (
     ModelUnavailable,
     StreamStalled,
 )
+from holdfast.models import remote
 from holdfast.models.catalog import Price
 from holdfast.models.http import open_transport
+from holdfast.models.openai_chat import OpenAIChat
 from holdfast.models.remote import MOST_WORDS, open_model, open_remote
+from holdfast.models.sse import Decoder
 from holdfast.testing.contracts import ModelContract
 from holdfast.testing.endpoint import (
     Answer,
@@ -87,6 +90,67 @@ async def test_a_reply_arrives_as_it_was_said(wire):
     assert isinstance(done, Done) and len(done.calls) == 1
     assert done.calls[0].tool == "pay" and '"euro": 5' in done.calls[0].arguments
     assert done.usage.input and done.usage.output
+
+
+async def test_what_came_at_once_is_told_at_once():
+    pieces = b"".join(
+        b'data: {"choices":[{"delta":{%s}}]}\n\n' % delta
+        for delta in (
+            b'"role":"assistant","content":""',
+            b'"reasoning":"H"',
+            b'"reasoning":"m."',
+            b'"content":"Hel"',
+            b'"content":"lo"',
+        )
+    )
+    async with open_endpoint([Raw(pieces), Finish()]) as endpoint:
+        heard = await chunks("openai-chat", endpoint)
+    assert heard[:-1] == [Thought("Hm."), Said("Hello")]
+
+
+@pytest.mark.parametrize("crowd", [True, False])
+async def test_a_crowd_is_read_in_larger_pieces_and_few_are_not(crowd, monkeypatch):
+    monkeypatch.setattr(remote, "FEW", 0 if crowd else 1)
+    monkeypatch.setattr(remote, "SHARE", 0.05)
+    script = [step for word in "abcdefghij" for step in (word, Silence(0.01))]
+    async with open_endpoint([*script, Finish(), Silence(0.01)]) as endpoint:
+        async with open_model("openai-chat", base_url=endpoint.url, model="model") as model:
+            for _ in range(2):
+                async with aclosing(model.stream(REQUEST)) as stream:
+                    heard = [chunk async for chunk in stream]
+                assert text(heard) == "abcdefghij"
+                assert (len(heard) < 8) is crowd
+        assert endpoint.connections == 1
+
+
+async def test_the_end_of_a_reply_waits_for_nobody(monkeypatch):
+    monkeypatch.setattr(remote, "FEW", 0)
+    monkeypatch.setattr(remote, "SHARE", 1.0)
+    monkeypatch.setattr(remote, "LONGEST_PACE", 1.0)
+    script = ["a", Silence(0.02), "b", Silence(0.02), Finish(), Silence(0.02)]
+    async with open_endpoint(script) as endpoint:
+        began = anyio.current_time()
+        await chunks("openai-chat", endpoint)
+        assert anyio.current_time() - began < 0.9
+
+
+def test_nothing_is_read_past_the_end():
+    words = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    piece = words + b"data: [DONE]\n\n" * 2
+    heard = list(remote._understood(Decoder(), OpenAIChat().reader(), piece))
+    assert [type(chunk) for chunk in heard] == [Said, Done]
+
+
+async def test_what_was_said_before_a_failure_is_heard_though_both_came_at_once():
+    words = b'data: {"choices":[{"delta":{"content":"Hel"}}]}\n\n'
+    async with open_endpoint([Raw(words * 2 + b'data: {"error":"broken"}\n\n')]) as endpoint:
+        async with (
+            open_model("openai-chat", base_url=endpoint.url, model="model") as model,
+            aclosing(model.stream(REQUEST)) as stream,
+        ):
+            assert await anext(stream) == Said("HelHel")
+            with pytest.raises(ModelError, match="broken"):
+                await anext(stream)
 
 
 @every_wire

@@ -75,6 +75,15 @@ def test_a_kind_that_is_no_text_is_still_a_kind():
     assert decode(b"event: \xff\ndata: 1\n\n") == [ServerEvent("\ufffd", b"1")]
 
 
+def test_a_piece_after_a_plain_one_is_read_by_the_same_rules():
+    plain = b"data: 1\n\n"
+    assert data(plain, b"data: 2\n\ndata: 3\n\n") == [b"1", b"2", b"3"]
+    assert data(plain, b"data: 2\rdata: 3\n\n") == [b"1", b"2\n3"]
+    assert data(plain, b"data: 2\ndata: 3\n\n") == [b"1", b"2\n3"]
+    with pytest.raises(BadReply):
+        data(plain, b"data: " + b"x" * (MOST_DATA + 1) + b"\n\n")
+
+
 def test_an_unfinished_event_is_none():
     assert data(b"data: 1\n\ndata: 2\n") == [b"1"]
     assert data(b"data: 1\n\ndata: 2") == [b"1"]

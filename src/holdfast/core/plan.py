@@ -20,6 +20,7 @@ from holdfast.core.events import (
     ApprovalExpired,
     Event,
     ModelFailed,
+    ModelReplied,
     ModelRetracted,
     Outcome,
     Receipt,
@@ -55,16 +56,20 @@ class Rules(Struct, frozen=True):
     spread: float = 1.0
 
 
-class Record(Struct, frozen=True):
-    """A decision that needs no I/O beyond writing it down."""
-
-    events: tuple[Event, ...]
-
-
 class CallModel(Struct, frozen=True):
     turn: int
     attempt: int
     model: str
+
+
+class Record(Struct, frozen=True):
+    """A decision that needs no I/O beyond writing it down.
+
+    `then` is what follows unless a wish comes first, so that its intent can be written with it.
+    """
+
+    events: tuple[Event, ...]
+    then: CallModel | None = None
 
 
 class RunTools(Struct, frozen=True):
@@ -118,8 +123,7 @@ def plan(state: RunState, rules: Rules) -> Step:
     if state.open_tools:
         return _plan_tools(state, rules)
     if _answered(state) and state.reply:
-        stop = state.reply.stop
-        return Record((RunCompleted(incomplete="" if stop == "stop" else stop),))
+        return Record((_completed(state.reply),))
     return _plan_call(state, rules)
 
 
@@ -127,7 +131,9 @@ def _take_over(state: RunState, rules: Rules) -> Step:
     """Start only if there is something to do; a run that would rest again is left as it is."""
     started = RunStarted(worker=rules.worker, epoch=rules.epoch)
     step = plan(fold(state, Recorded(state.seq + 1, state.at, started, b"")), rules)
-    return step if isinstance(step, Rest) else Record((started,))
+    if isinstance(step, Rest):
+        return step
+    return Record((started,), then=step if isinstance(step, CallModel) else None)
 
 
 # --- the model ---------------------------------------------------------------------------
@@ -165,6 +171,16 @@ def following(state: RunState, *, spread: float = 1.0) -> Next:
         total=accepted.retry_total,
     )
     return next_attempt(state.failures, rules, spread=spread)
+
+
+def ending(state: RunState, reply: ModelReplied) -> RunCompleted | None:
+    """How the run ends with this reply, which is about to be recorded; None if it goes on."""
+    goes_on = reply.calls or state.inputs or state.stopping or state.unknown
+    return None if goes_on else _completed(reply)
+
+
+def _completed(reply: ModelReplied) -> RunCompleted:
+    return RunCompleted(incomplete="" if reply.stop == "stop" else reply.stop)
 
 
 def _answered(state: RunState) -> bool:

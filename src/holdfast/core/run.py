@@ -71,7 +71,7 @@ def fold(state: RunState, recorded: Recorded) -> RunState:
             # It may well follow from what we did not understand.
             return replace(state, seq=recorded.seq, at=recorded.at)
         raise
-    if status in (Status.QUEUED, Status.RUNNING) and state.pending:
+    if state.pending and status in (Status.QUEUED, Status.RUNNING):
         status = Status.WAITING
     return replace(state, status=status, seq=recorded.seq, at=recorded.at)
 

@@ -16,6 +16,7 @@ from holdfast.calls.foreign import told
 from holdfast.calls.line import attempt
 from holdfast.core.codec import decode_messages, encode
 from holdfast.core.events import (
+    Event,
     ModelCalled,
     ModelChoice,
     ModelFailed,
@@ -41,7 +42,7 @@ from holdfast.core.messages import (
     pictures,
     storable,
 )
-from holdfast.core.plan import CallModel
+from holdfast.core.plan import CallModel, ending
 from holdfast.core.retry import CUT_SHORT
 from holdfast.core.run import untold
 from holdfast.core.state import RunState
@@ -56,15 +57,25 @@ MOST_CALLS = 128
 MOST_TEXT = 16 * 1024 * 1024
 
 
-async def call_model(scribe: Scribe, means: Means, step: CallModel) -> None:
-    """Wait for a place, and call unless a stop came first."""
-    busy = partial(scribe.record, RunWaiting(what="place", name=step.model))
+async def call_model(
+    scribe: Scribe, means: Means, step: CallModel, first: tuple[Event, ...] = ()
+) -> None:
+    """Wait for a place, and call unless a stop came first.
+
+    `first` are events that go before whatever is recorded of it.
+    """
+
+    async def busy() -> None:
+        nonlocal first
+        await scribe.record(*first, RunWaiting(what="place", name=step.model))
+        first = ()
+
     async with means.line(step.model).endpoint.place(busy):
         if not scribe.state.stopping:
-            await _call(scribe, means, step)
+            await _call(scribe, means, step, first)
 
 
-async def _call(scribe: Scribe, means: Means, step: CallModel) -> None:
+async def _call(scribe: Scribe, means: Means, step: CallModel, first: tuple[Event, ...]) -> None:
     """Record the intent, look once more, call, and record the reply or the failure."""
     accepted = scribe.state.accepted
     assert accepted is not None
@@ -72,9 +83,8 @@ async def _call(scribe: Scribe, means: Means, step: CallModel) -> None:
     history = await _history(means, accepted)
     request = _request(scribe.state, choice, history)
     patience = choice.patience.grown(choice.grows, characters=characters(request))
-    await scribe.record(
-        ModelCalled(turn=step.turn, attempt=step.attempt, model=step.model, patience=patience)
-    )
+    called = ModelCalled(turn=step.turn, attempt=step.attempt, model=step.model, patience=patience)
+    await scribe.record(*first, called)
     if scribe.state.stopping:
         return
     # Once more: what was said just before the intent is on record as heard.
@@ -98,7 +108,7 @@ async def _call(scribe: Scribe, means: Means, step: CallModel) -> None:
         )
         await scribe.record(failed)
     else:
-        await scribe.record(reply)
+        await scribe.record(reply, end=ending(scribe.state, reply))
 
 
 def _request(state: RunState, choice: ModelChoice, history: tuple[Message, ...]) -> Request:
@@ -135,7 +145,7 @@ async def _blob(means: Means, ref: BlobRef) -> bytes:
 class _Ear:
     """Takes chunks in, has them written, and remembers what was written for the reply.
 
-    Inside its `with` more may be held back than half a character: see `Scribe.say`.
+    Inside its `with` more may be held back than half a character: see `Scribe.dictate`.
     """
 
     def __init__(self, scribe: Scribe, step: CallModel) -> None:
@@ -173,7 +183,7 @@ class _Ear:
         if lone(whole) is not None:
             raise BadReply("the model sent half a character")
         self._count(len(whole))
-        shown = await self._scribe.say(self._make[kind], whole) if whole else ""
+        shown = await self._scribe.dictate(self._make[kind], whole) if whole else ""
         if isinstance(chunk, Said):
             self._texts.append(shown)
         return shown

@@ -6,8 +6,10 @@ at what was recorded before the intent, so nothing starts after an acknowledged 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from functools import partial
 from math import inf
-from typing import assert_never
+from typing import Any, assert_never
 from zlib import crc32
 
 import anyio
@@ -59,16 +61,19 @@ class Driver:
             grants=means.grants,
             spread=crc32(scribe.lease.run_id.encode()) / 0xFFFFFFFF,
         )
+        #: Something was started that may still be there when this run is let go of.
+        self._company = False
         self._deadlines: dict[tuple[float, float], float] = {}
 
     async def drive(self) -> Again:
         """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
         again: Again | None = None
         async with task_group() as tasks:
-            tasks.start_soon(self._scribe.keep_writing)
+            self._scribe.begin = partial(self._start, tasks, self._scribe.keep_writing)
             again = await self._go_on(tasks)
-            # On a stop the tools end here, before the end is written.
-            tasks.cancel_scope.cancel()
+            if self._company:
+                # On a stop the tools end here, before the end is written.
+                tasks.cancel_scope.cancel()
         if again is not None:
             return again
         if not self._scribe.state.stopping:
@@ -105,6 +110,8 @@ class Driver:
         self, step: Record | CallModel | RunTools | AskPerson, tasks: TaskGroup
     ) -> None:
         match step:
+            case Record(events, then=CallModel() as call):
+                await call_model(self._scribe, self._means, call, events)
             case Record(events):
                 await self._scribe.record(*events)
             case CallModel():
@@ -120,7 +127,13 @@ class Driver:
         await self._scribe.record(*(ToolStarted(call_id=call.id) for call in step.calls))
         for call in step.calls:
             if may_start(self._scribe.state, call.id, self._rules):
-                tasks.start_soon(use_tool, self._scribe, self._means, call)
+                self._start(tasks, use_tool, self._scribe, self._means, call)
+
+    def _start(
+        self, tasks: TaskGroup, act: Callable[..., Coroutine[Any, Any, None]], *given: object
+    ) -> None:
+        self._company = True
+        tasks.start_soon(act, *given)
 
     async def _ask(self, step: AskPerson) -> None:
         accepted = self._scribe.state.accepted

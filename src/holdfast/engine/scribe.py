@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import reduce
+from math import inf
 from typing import Literal, Self, TypeVar
 
 import anyio
@@ -43,6 +44,10 @@ def _at_once() -> float:
     return 0.0
 
 
+def _nobody() -> None:
+    """What is said is written with the next event."""
+
+
 class Scribe:
     """`limit` is how long a commit may take, in seconds; less when there is less time."""
 
@@ -53,11 +58,14 @@ class Scribe:
         self.lease = lease
         self.state = state
         self.limit = STORE_LIMIT
-        #: Set, and replaced, whenever the state has moved on.
-        self.news = anyio.Event()
+        self._news: anyio.Event | None = None
         self._wishes = 0
         #: Seconds that what is said may gather between two commits. More where many share the store.
         self.pace: Callable[[], float] = _at_once
+        self._due = -inf
+        #: Has `keep_writing` begin. Called when there is something to write that nobody waits for.
+        self.begin: Callable[[], None] = _nobody
+        self._kept = False
         self._one = anyio.Lock(fast_acquire=True)
         self._gathered = Coalescer(secrets)
         self._spoken = anyio.Event()
@@ -67,18 +75,29 @@ class Scribe:
     async def open(cls, store: Store, lease: Lease, secrets: Secrets = NO_SECRETS) -> Self:
         return cls(store, lease, replay(await answered(store.read(lease.run_id))), secrets)
 
-    async def record(self, *events: Event, blobs: Mapping[str, bytes] = {}) -> None:
+    @property
+    def news(self) -> anyio.Event:
+        """Set as soon as the state has moved on from where it is now."""
+        self._news = self._news or anyio.Event()
+        return self._news
+
+    async def record(
+        self, *events: Event, end: Event | None = None, blobs: Mapping[str, bytes] = {}
+    ) -> None:
         """Write these, after all that was said before. Raises what the store raises.
 
         A final event that would pass over an unseen wish is not written; the wish is in
-        the state then, for a new plan.
+        the state then, for a new plan. `end` is one that the others do not depend on.
         """
         wishes = self._wishes
         events = tuple(map(self._secrets.mask_event, events))
         with anyio.move_on_after(self.limit, shield=True) as limit:
             async with self._one:
                 said = self._gathered.take()
-                if any(isinstance(event, FINAL) for event in events):
+                if end is not None:
+                    if self._wishes == wishes and await self._append((*said, *events, end), blobs):
+                        return
+                elif any(isinstance(event, FINAL) for event in events):
                     if said:
                         await self._append(said, {})
                         said = ()
@@ -95,17 +114,37 @@ class Scribe:
         if self.state.status.live and not self.state.unknown:
             await self.record(RunQueued(why=why, worker=worker, detail=detail))
 
-    async def say(self, make: Maker, text: str) -> str:
-        """Have this text written soon. Waits only when a great deal is waiting already.
+    async def dictate(self, make: Maker, text: str) -> str:
+        """Write this text at once, or soon if something was written a moment ago.
 
         Returns what is written of it: what may be the beginning of a secret is held back until
         more is said, or `end`.
         """
         shown = self._gathered.add(make, text)
+        if not self._gathered:
+            return shown
+        now = anyio.current_time()
+        if now < self._due:
+            await self._leave()
+        else:
+            self._due = now + self.pace()
+            await self.record()
+        return shown
+
+    async def say(self, make: Maker, text: str) -> str:
+        """Have this text written soon, for one who has other things to do. Returns as `dictate`."""
+        shown = self._gathered.add(make, text)
+        await self._leave()
+        return shown
+
+    async def _leave(self) -> None:
+        """Leave what gathered to who keeps writing. Waits only when a great deal is waiting already."""
         self._spoken.set()
+        if not self._kept:
+            self._kept = True
+            self.begin()
         while self._gathered.full:
             await self._room.wait()
-        return shown
 
     def end(self, make: Maker, *, cut: bool = False) -> str:
         """No more of this will be said: returns what was held back, which is written soon.
@@ -118,15 +157,18 @@ class Scribe:
 
     async def keep_writing(self) -> None:
         """Write what is said as it is said, for as long as somebody keeps this task."""
-        while True:
-            await self._spoken.wait()
-            self._spoken = anyio.Event()
-            if self._gathered:
-                await self.record()
-            self._room.set()
-            self._room = anyio.Event()
-            if pause := self.pace():
-                await anyio.sleep(pause)
+        try:
+            while True:
+                await self._spoken.wait()
+                await anyio.sleep_until(self._due)
+                self._spoken = anyio.Event()
+                if self._gathered:
+                    self._due = anyio.current_time() + self.pace()
+                    await self.record()
+                self._room.set()
+                self._room = anyio.Event()
+        finally:
+            self._kept = False
 
     async def catch_up(self) -> None:
         """Learn what others have recorded since."""
@@ -134,21 +176,24 @@ class Scribe:
             read = self._store.read(self.lease.run_id, after=self.state.seq)
             self._take(await answered(read))
 
-    async def _append(self, events: Sequence[Event], blobs: Mapping[str, bytes]) -> None:
+    async def _append(self, events: Sequence[Event], blobs: Mapping[str, bytes]) -> bool:
+        """False if nothing was written, because a wish stands before what would be the end."""
         # A bad event is refused before it is written, not after.
         reduce(_suppose, events, self.state)
         try:
             news = await self._store.append(self.lease, *events, seen=self.state.seq, blobs=blobs)
         except WishPending:
-            news = await self._store.read(self.lease.run_id, after=self.state.seq)
+            self._take(await self._store.read(self.lease.run_id, after=self.state.seq))
+            return False
         self._take(news)
+        return True
 
     def _take(self, news: Sequence[Recorded]) -> None:
         self.state = reduce(fold, news, self.state)
         self._wishes += sum(isinstance(recorded.event, WISHES) for recorded in news)
-        if news:
-            self.news.set()
-            self.news = anyio.Event()
+        if news and self._news:
+            self._news.set()
+            self._news = None
 
 
 def _suppose(state: RunState, event: Event) -> RunState:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -54,6 +55,9 @@ class LiveRun:
         self.lost = False
         #: Set when something may have been wished for it.
         self.told = anyio.Event()
+        #: Has somebody listen for that, once there is anything to listen to.
+        self.listen: Callable[[], None] = _nobody
+        self.heeded = False
 
     def renewed(self, tenure: Tenure) -> None:
         self.scope.deadline = tenure.over_at
@@ -65,9 +69,9 @@ class LiveRun:
 
 
 class Supervisor:
-    """`left` is called whenever a run has left."""
+    """`left` is called whenever a run has left, with whether it has ended."""
 
-    def __init__(self, means: Means, tasks: TaskGroup, left: Callable[[], None]) -> None:
+    def __init__(self, means: Means, tasks: TaskGroup, left: Callable[[bool], None]) -> None:
         self._means, self._tasks, self._left = means, tasks, left
         self._live: dict[str, LiveRun] = {}
         self._gone = anyio.Event()
@@ -87,6 +91,7 @@ class Supervisor:
         """Something may have been wished for this run. It finds out for itself, in its own time."""
         if live := self._live.get(run_id):
             live.told.set()
+            live.listen()
 
     def lose(self, run_id: str) -> None:
         """The run may belong to another worker by now: drop it, unwritten."""
@@ -123,7 +128,7 @@ class Supervisor:
                 del self._live[live.lease.run_id]
             self._gone.set()
             self._gone = anyio.Event()
-            self._left()
+            self._left(live.scribe is not None and live.scribe.state.status.final)
 
     async def _carry(self, live: LiveRun) -> None:
         with live.scope:
@@ -133,10 +138,14 @@ class Supervisor:
             scribe.pace = self._pace
             driver = Driver(scribe, self._means)
             async with task_group() as tasks:
-                tasks.start_soon(self._heed, live, scribe)
-                while not await self._release(scribe, await driver.drive()):
-                    pass
-                tasks.cancel_scope.cancel()
+                live.listen = partial(self._start_heeding, live, scribe, tasks)
+                try:
+                    while not await self._release(scribe, await driver.drive()):
+                        pass
+                finally:
+                    live.listen = _nobody
+                if live.heeded:
+                    tasks.cancel_scope.cancel()
             return
         if not live.over:
             with anyio.move_on_after(LAST_WORDS, shield=True):
@@ -146,6 +155,11 @@ class Supervisor:
         """Few see their words at once; a crowd gathers them, a little longer the more there are."""
         crowd = len(self._live) - FEW
         return min(crowd * SHARE, LONGEST_PACE) if crowd > 0 else 0.0
+
+    def _start_heeding(self, live: LiveRun, scribe: Scribe, tasks: TaskGroup) -> None:
+        """Most runs end without a wish, and need nobody to wait for one."""
+        live.listen, live.heeded = _nobody, True
+        tasks.start_soon(self._heed, live, scribe)
 
     async def _heed(self, live: LiveRun, scribe: Scribe) -> None:
         """Learn what is wished for the run, as one hears of it. A stop takes effect here."""
@@ -210,6 +224,10 @@ class Supervisor:
             # Its very journal makes no sense. Nothing is added to it.
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._means.store.release(live.lease, seen=UNSEEN, ready_in=LEFT_ALONE)
+
+
+def _nobody() -> None:
+    """Nobody listens yet, or somebody does already."""
 
 
 def _later(scribe: Scribe) -> Again:

@@ -46,12 +46,14 @@ class Worker:
         self._capacity, self._ttl, self._drain = capacity, ttl, drain
         self._only = only
         self._bell = anyio.Event()
+        #: More may be ready than there was room for, so that a run that ends leaves room to be used.
+        self._full = False
         self._leaving = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Work until told to leave, then let go of everything that does not end in time."""
         async with task_group() as tasks:
-            supervisor = Supervisor(self._means, tasks, self._ring)
+            supervisor = Supervisor(self._means, tasks, self._look_again)
             claims, claimed = anyio.CancelScope(), anyio.Event()
             tasks.start_soon(self._keep_claiming, supervisor, claims, claimed)
             tasks.start_soon(self._keep_on, lambda: self._renew(supervisor), self._ttl / 3)
@@ -80,9 +82,9 @@ class Worker:
         with scope:
             while True:
                 bell = self._bell
-                wait = POLL
+                wait, self._full = POLL, True
                 try:
-                    await self._claim(supervisor)
+                    self._full = await self._claim(supervisor)
                     if len(supervisor.live) < self._capacity:
                         soon = await self._store.next_ready()
                         wait = POLL if soon is None else min(soon, POLL)
@@ -93,18 +95,22 @@ class Worker:
                     await bell.wait()
         done.set()
 
-    async def _claim(self, supervisor: Supervisor) -> None:
+    async def _claim(self, supervisor: Supervisor) -> bool:
+        """Take what is ready. True if there may be more than there was room for."""
         room = self._capacity - len(supervisor.live)
         if room <= 0:
-            return
+            return True
         asked = anyio.current_time()
         # Not cancelled half-way: a lease that was granted has to reach the supervisor. One
         # that takes longer than it would last is worth nothing.
         with anyio.move_on_after(self._ttl, shield=True):
-            for lease in await self._store.claim(self.name, ttl=self._ttl, limit=room):
+            leases = await self._store.claim(self.name, ttl=self._ttl, limit=room)
+            for lease in leases:
                 # Any other is held and not touched: nothing on record says that it was taken.
                 if self._only is None or lease.run_id in self._only:
                     supervisor.start(lease, Tenure(self._ttl, asked))
+            return len(leases) >= room
+        return True
 
     async def _renew(self, supervisor: Supervisor) -> None:
         live = list(supervisor.live.values())
@@ -137,6 +143,11 @@ class Worker:
             except StoreError as error:
                 _log.warning("the store is in trouble: %s", error)
             await anyio.sleep(seconds)
+
+    def _look_again(self, ended: bool) -> None:
+        """A run that has ended leaves nothing to claim but its place, if that was wanting."""
+        if self._full or not ended:
+            self._ring()
 
     def _ring(self) -> None:
         self._bell.set()

@@ -60,9 +60,22 @@ class _Answer:
         read = self._response.content.readany
         try:
             while piece := await read():
+                # What comes while this is being heard waits in the socket, where it costs nothing.
+                line = self._hold()
                 yield piece
+                if line:
+                    line.resume_reading()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _lost(error) from error
+
+    def _hold(self) -> asyncio.ReadTransport | None:
+        """The line, on which nothing more is read for now. None if it is no longer ours."""
+        connection = self._response.connection
+        line = connection.transport if connection else None
+        if line is None or line.is_closing():
+            return None
+        line.pause_reading()
+        return line
 
 
 class AiohttpTransport:

@@ -112,6 +112,31 @@ class _Chunk(Struct):
     error: _Error | str | None = None
 
 
+class _PlainDelta(Struct, forbid_unknown_fields=True):
+    content: str
+    role: object = None
+    refusal: None = None
+    tool_calls: None = None
+
+
+class _PlainChoice(Struct, forbid_unknown_fields=True):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _PlainChunk(Struct):
+    """A chunk that says something and nothing else, as most of them are."""
+
+    choices: tuple[_PlainChoice]
+    object: Literal["chat.completion.chunk"]
+    model: str = ""
+    usage: None = None
+    error: None = None
+
+
+_plain_chunks = msgspec.json.Decoder(_PlainChunk)
 _chunks = msgspec.json.Decoder(_Chunk)
 _errors = msgspec.json.Decoder(_Error)
 
@@ -183,9 +208,19 @@ class ChatReader:
         self._usage, self._model = Usage(), ""
 
     def read(self, event: ServerEvent) -> Sequence[Chunk]:
-        if event.data == b"[DONE]":
+        kind, data = event
+        if self._spoke and not kind:
+            try:
+                chunk = _plain_chunks.decode(data)
+            except (ValueError, RecursionError):
+                pass  # It says something else, or the same in other words.
+            else:
+                self._model = chunk.model or self._model
+                said = chunk.choices[0].delta.content
+                return (Said(said),) if said else ()
+        if data == b"[DONE]":
             return [self._done()]
-        return self._hear(event.data, event.kind) if event.data else ()
+        return self._hear(data, kind) if data else ()
 
     def end(self) -> Sequence[Chunk]:
         if not self.complete:

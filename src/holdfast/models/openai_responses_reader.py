@@ -281,9 +281,12 @@ class ResponsesReader:
             if item is None:
                 continue
             draft = next((draft for draft in told if draft.is_told_again(item, index)), None)
-            if draft is not None:
-                told.remove(draft)
-            yield from self._close(draft or self._begin(item.type, index, item.label), item)
+            if draft is None:
+                yield from self._close(self._begin(item.type, index, item.label), item)
+                continue
+            told.remove(draft)
+            # That there is a call was told before.
+            yield from (c for c in self._close(draft, item) if not isinstance(c, Calling))
 
 
 _MEANINGS: dict[str, Callable[[ResponsesReader, _Event], Sequence[Chunk]]] = {

@@ -10,14 +10,17 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import inf
 from time import time  # noqa: TID251 - a default; dates in answers are compared with it
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -25,7 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.messages import Chunk, Done, Request, Unstreamed
+from holdfast.core.messages import Chunk, Done, Heard, Request, Said, Thought, Unstreamed
 from holdfast.core.secrets import Secrets
 from holdfast.errors import BadReply, ConfigError, ModelError, ModelRefused
 from holdfast.models.catalog import WIRES, Price, cost, price_of
@@ -43,6 +46,13 @@ LAST_BYTES = 0.02
 
 #: Bytes of an answer that are read before everyone else gets a turn.
 TURN = 16 * 1024
+
+#: Calls whose answers are read as they come; seconds that each one more lets words gather, and the
+#: most of that. The first pieces of an answer wait for nobody.
+FEW = 8
+SHARE = 0.001
+LONGEST_PACE = 0.25
+FIRST = 2
 
 #: How endpoints say that they do not stream: the thing, and that it is not to be had.
 _NO_STREAMING = (
@@ -94,6 +104,7 @@ class RemoteModel:
         self._wire, self._address, self._transport = wire, address, transport
         self._secrets = Secrets((address.key, *address.headers.values()))
         self._streams, self._price, self._clock = stream, price, clock
+        self._open = 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         if self._streams:
@@ -117,6 +128,7 @@ class RemoteModel:
         body = self._wire.body(request, model=model, stream=stream, origin=self._url(""))
         url, headers = self._url(self._wire.path), self._headers(stream=stream)
         done: Chunk | None = None
+        self._open += 1
         try:
             async with self._transport.send(
                 "POST", url, headers, body, connect=request.connect
@@ -126,8 +138,7 @@ class RemoteModel:
                     if stream and _cannot_stream(error):
                         raise _CannotStream from error
                     raise error
-                read = _read_stream if stream and _is_stream(answer) else _read_whole
-                async with aclosing(read(answer, self._wire.reader())) as chunks:
+                async with aclosing(self._read(answer, stream=stream)) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Done):
                             done = self._priced(chunk)
@@ -135,9 +146,20 @@ class RemoteModel:
                             yield chunk
         except ModelError as error:
             raise self._masked(error) from error.__cause__
+        finally:
+            self._open -= 1
         # Last, so that whoever leaves at the end marker leaves a connection that can be used again.
         if done is not None:
             yield done
+
+    def _read(self, answer: Answer, *, stream: bool) -> AsyncGenerator[Chunk, None]:
+        if stream and _is_stream(answer):
+            return _read_stream(answer, self._wire.reader(), self._pace)
+        return _read_whole(answer, self._wire.reader())
+
+    def _pace(self) -> float:
+        """A crowd is read in larger pieces, for a piece costs the same however much is in it."""
+        return min(max(self._open - FEW, 0) * SHARE, LONGEST_PACE)
 
     async def offered(self, connect: float) -> Sequence[str]:
         """The names of the models that the endpoint says it has. Raises ModelError."""
@@ -203,8 +225,10 @@ class RemoteModel:
         )
 
 
-async def _read_stream(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, None]:
-    decoder, patience, work = Decoder(), inf, 0
+async def _read_stream(
+    answer: Answer, reader: Reader, pace: Callable[[], float]
+) -> AsyncGenerator[Chunk, None]:
+    decoder, patience, work, count = Decoder(), inf, 0, 0
     async with aclosing(answer.pieces()) as pieces:
         while piece := await (anext(pieces, b"") if patience == inf else _next(pieces, patience)):
             for start in range(0, len(piece), TURN):
@@ -221,20 +245,46 @@ async def _read_stream(answer: Answer, reader: Reader) -> AsyncGenerator[Chunk, 
             if reader.complete:
                 # What has been said is not lost by waiting for what is merely counted.
                 patience = min(patience, anyio.current_time() + GRACE)
+                continue
+            count += 1
+            if count > FIRST and (pause := pace()):
+                await anyio.sleep(pause)
     for chunk in reader.end():
         yield chunk
 
 
 def _understood(decoder: Decoder, reader: Reader, piece: bytes) -> Iterator[Chunk]:
     """What these bytes say. A reply that is complete is not lost by what comes after it."""
+    chunks: list[Chunk] = []
     try:
         for event in decoder.feed(piece):
-            if event.data:
-                yield from reader.read(event)
+            if event.data and (found := reader.read(event)):
+                chunks += found
+                if isinstance(found[-1], Done):
+                    break
     except ModelError:
         if not reader.complete:
+            yield from _joined(chunks)
             raise
-        yield from reader.end()
+        chunks += reader.end()
+    yield from _joined(chunks)
+
+
+def _joined(chunks: Sequence[Chunk]) -> Iterable[Chunk]:
+    """What came at once is told at once: words of one kind are joined."""
+    if len(chunks) < 2:
+        return chunks
+    if isinstance(chunks[0], Heard):
+        # What follows is sign of life enough.
+        chunks = chunks[1:]
+    few: list[Chunk] = []
+    for kind, same in groupby(chunks, type):
+        if kind is Said or kind is Thought:
+            words = cast(Iterator[Said | Thought], same)
+            few.append(kind("".join(chunk.text for chunk in words)))
+        else:
+            few += same
+    return few
 
 
 async def _next(pieces: AsyncGenerator[bytes, None], until: float) -> bytes:

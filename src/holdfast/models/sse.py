@@ -16,7 +16,6 @@ MOST_BYTES = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _CR = b"\r"[0]
-_LF = b"\n"[0]
 _ENDS = b"\r\n"
 
 
@@ -38,9 +37,9 @@ class Decoder:
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
         """The events that this piece completes. Raises BadReply, too_large."""
-        if self._at_rest and _is_one(piece):
+        if self._at_rest and (plain := _plain(piece)):
             self._count(piece)
-            return [ServerEvent("", piece[6:-2])]
+            return [ServerEvent("", data) for data in plain]
         events: list[ServerEvent] = []
         for line in self._lines(piece):
             if line[:5] == b"data:":
@@ -106,15 +105,13 @@ class Decoder:
             raise _too_large("an event of the reply", MOST_DATA)
 
 
-def _is_one(piece: bytes) -> bool:
-    """It is just one event in the plainest form, as most pieces of most streams are."""
-    return (
-        piece[:6] == b"data: "
-        and piece.find(b"\n") == len(piece) - 2
-        and piece[-1] == _LF
-        and _CR not in piece
-        and len(piece) <= MOST_DATA
-    )
+def _plain(piece: bytes) -> list[bytes]:
+    """The data of each event if all are whole and in the plainest form, as in most pieces of most
+    streams; else nothing."""
+    if piece[:6] != b"data: " or piece[-2:] != b"\n\n" or _CR in piece or len(piece) > MOST_DATA:
+        return []
+    found = piece[6:-2].split(b"\n\ndata: ")
+    return found if piece.count(b"\n") == 2 * len(found) else []
 
 
 def _too_large(what: str, limit: int) -> BadReply:
