@@ -42,13 +42,13 @@ def encode(event: Event) -> bytes:
     if type(event) in _WORDS:
         # Most of what is ever written, and nothing in them could be read back as anything else.
         return body
-    # A number that is not finite becomes null, which no reader takes for a number.
-    if b"null" in body and not _finite(msgspec.to_builtins(event)):
-        raise InvalidRequest("a number in it is infinite or none at all, which cannot be stored")
     try:
-        _events.decode(body)
+        same = _events.decode(body) == event
     except _DAMAGE as error:
+        _check_numbers(event)
         raise InvalidRequest(f"it could not be read back: {error}") from error
+    if not same:
+        _check_numbers(event)
     return body
 
 
@@ -107,6 +107,12 @@ def _encode(value: object) -> bytes:
         raise InvalidRequest("it is nested too deeply to be stored") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"it cannot be stored: {error}") from error
+
+
+def _check_numbers(event: Event) -> None:
+    """One that is not finite becomes null, which no reader takes for a number."""
+    if not _finite(msgspec.to_builtins(event)):
+        raise InvalidRequest("a number in it is infinite or none at all, which cannot be stored")
 
 
 def _finite(value: Any) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -38,7 +39,7 @@ class Secrets:
     """`known`: names that everyone may see. A value that is part of one is no secret, or nothing
     could be found by that name any more."""
 
-    __slots__ = ("_begins", "_longest", "_spellings", "_whole")
+    __slots__ = ("_begins", "_longest", "_plain", "_spellings", "_whole")
 
     def __init__(self, values: Iterable[str] = (), *, known: Iterable[str] = ()) -> None:
         names = (*_OURS, *known)
@@ -47,6 +48,8 @@ class Secrets:
         # The longest first: a spelling may hold another.
         self._spellings = tuple(sorted(found, key=lambda spelling: (-len(spelling), spelling)))
         self._longest = len(self._spellings[0]) if found else 0
+        #: Each is spelled in one way only.
+        self._plain = all(len(spellings(spelling)) == 1 for spelling in found)
         self._whole = re.compile("|".join(map(re.escape, self._spellings)))
         self._begins = re.compile(_beginning(self._spellings))
 
@@ -106,12 +109,21 @@ class Secrets:
 
         Raises InvalidRequest for what is nested too deeply to be looked through.
         """
-        if not self._spellings:
+        if not self._spellings or self._clearly_without(event):
             return event
         try:
             return self._walk(event)  # type: ignore[no-any-return]
         except RecursionError:
             raise InvalidRequest("it is nested too deeply to be stored") from None
+
+    def _clearly_without(self, event: object) -> bool:
+        """All of it at once: a secret that no JSON spells in another way would stand in it."""
+        if not self._plain:
+            return False
+        try:
+            return not self.found(msgspec.json.encode(event).decode())
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            return False
 
     def _walk(self, value: Any) -> Any:
         match value:

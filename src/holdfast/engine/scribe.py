@@ -9,6 +9,7 @@ given up on, and then the run is dropped, since nobody knows what was written.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import reduce
 from math import inf
@@ -66,7 +67,8 @@ class Scribe:
         #: Has `keep_writing` begin. Called when there is something to write that nobody waits for.
         self.begin: Callable[[], None] = _nobody
         self._kept = False
-        self._one = anyio.Lock(fast_acquire=True)
+        # asyncio's own, as it costs next to nothing where nobody else wants it.
+        self._one = asyncio.Lock()
         self._gathered = Coalescer(secrets)
         self._spoken = anyio.Event()
         self._room = anyio.Event()

@@ -251,6 +251,8 @@ def _look_through(value: object) -> None:
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return
         if any(isinstance(each, str) and "\0" in each for each in level):
             raise malformed("Invalid JSON: no text may contain NUL")
     if any(isinstance(each, dict | list) for each in level):

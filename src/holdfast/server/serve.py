@@ -6,9 +6,11 @@ uvicorn serves; when to begin and to end is decided here, since it knows nothing
 from __future__ import annotations
 
 import socket
+from asyncio import AbstractEventLoop, Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -78,10 +80,42 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Corked:
+    """A transport that sends at once what is written in one go.
+
+    To hand bytes to the system costs more than all else that is done for a short answer.
+    """
+
+    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            data = b"".join(self._held)
+            self._held.clear()
+            self._transport.write(data)
+
+
 class _Connection(Connection):
     """uvicorn's, known to the routes as their caller."""
 
     _leave: Callable[[], None] | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast("Transport", _Corked(transport, self.loop)))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
