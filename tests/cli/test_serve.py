@@ -73,7 +73,7 @@ def test_trouble_is_logged_as_a_line_of_json_that_names_the_run(spoilt):
         server.communicate(timeout=PATIENCE)
     assert spoilt in told["message"] and "damaged" in told["message"] + told.get("traceback", "")
     assert told["level"] in ("warning", "error") and told["logger"].startswith("holdfast.")
-    assert told.get("run_id", spoilt) == spoilt
+    assert told["run_id"] == spoilt
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,11 @@ async def rescue(
             raise
         except HoldfastError:
             # Its trouble is its own, and must not keep the others from being rescued.
-            _log.exception("run %s cannot be rescued; it is left alone for a while", run_id)
+            _log.exception(
+                "run %s cannot be rescued; it is left alone for a while",
+                run_id,
+                extra={"run_id": run_id},
+            )
             await store.release(lease, seen=UNSEEN, ready_in=LEFT_ALONE)
             continue
         rescued.append(run_id)

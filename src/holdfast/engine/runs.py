@@ -195,7 +195,9 @@ class Runs:
                 await Driver(scribe, self._means).wind_down()
                 await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)
         except StoreError as error:
-            _log.warning("run %s will be ended by a worker: %s", run_id, error)
+            _log.warning(
+                "run %s will be ended by a worker: %s", run_id, error, extra={"run_id": run_id}
+            )
 
 
 def _meant(run_id: str, state: RunState, approval_id: str, *, everything: bool) -> Sequence[str]:

@@ -116,12 +116,12 @@ class Supervisor:
         except (LeaseLost, StoreUnavailable) as error:
             # What was written last may not be known: its lease runs out, and whoever can write
             # again takes it up.
-            _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
+            _warn(live, "is left to be rescued: %s", error)
         except StoreFull as error:
-            _log.warning("run %s waits for space: %s", live.lease.run_id, error)
+            _warn(live, "waits for space: %s", error)
             await self._lay_down(live)
         except Exception as error:  # noqa: BLE001 - one run's trouble is its own
-            _log.exception("run %s stumbled", live.lease.run_id)
+            _log.exception("run %s stumbled", live.lease.run_id, extra=_about(live))
             await self._set_aside(live, error)
         finally:
             if self._live.get(live.lease.run_id) is live:
@@ -205,7 +205,7 @@ class Supervisor:
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._means.store.release(live.lease, seen=UNSEEN, ready_in=FULL_PAUSE)
         except StoreError as error:
-            _log.warning("run %s is left to be rescued: %s", live.lease.run_id, error)
+            _warn(live, "is left to be rescued: %s", error)
 
     async def _set_aside(self, live: LiveRun, error: Exception) -> None:
         """Put a run that stumbled back in the queue, a little later each time."""
@@ -219,7 +219,7 @@ class Supervisor:
                 while not await self._release(scribe, _later(scribe)):
                     pass
         except (LeaseLost, StoreFull, StoreUnavailable):
-            _log.warning("run %s is left to be rescued", live.lease.run_id)
+            _warn(live, "is left to be rescued")
         except HoldfastError:
             # Its very journal makes no sense. Nothing is added to it.
             with anyio.move_on_after(LAST_WORDS, shield=True):
@@ -233,3 +233,11 @@ def _nobody() -> None:
 def _later(scribe: Scribe) -> Again:
     """A little later each time."""
     return Again(min(2.0**scribe.state.rescues, 60.0), seen=scribe.state.seq)
+
+
+def _warn(live: LiveRun, words: str, *more: object) -> None:
+    _log.warning(f"run %s {words}", live.lease.run_id, *more, extra=_about(live))
+
+
+def _about(live: LiveRun) -> dict[str, str]:
+    return {"run_id": live.lease.run_id}

@@ -134,7 +134,11 @@ class Worker:
         for run_id in await rescue(
             self._store, self.name, ttl=self._ttl, live=supervisor.live, only=self._only
         ):
-            _log.info("run %s was left by its worker and is queued again", run_id)
+            _log.info(
+                "run %s was left by its worker and is queued again",
+                run_id,
+                extra={"run_id": run_id},
+            )
 
     async def _keep_on(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:

@@ -51,7 +51,7 @@ TURN = 16 * 1024
 #: most of that. The first pieces of an answer wait for nobody.
 FEW = 8
 SHARE = 0.001
-LONGEST_PACE = 0.25
+LONGEST_PACE = 1.0
 FIRST = 2
 
 #: How endpoints say that they do not stream: the thing, and that it is not to be had.
