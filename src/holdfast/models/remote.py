@@ -50,8 +50,8 @@ TURN = 16 * 1024
 #: Calls whose answers are read as they come; seconds that each one more lets words gather, and the
 #: most of that. The first pieces of an answer wait for nobody.
 FEW = 8
-SHARE = 0.001
-LONGEST_PACE = 1.0
+SHARE = 0.0005
+LONGEST_PACE = 0.5
 FIRST = 2
 
 #: How endpoints say that they do not stream: the thing, and that it is not to be had.
