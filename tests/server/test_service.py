@@ -134,6 +134,19 @@ async def test_a_status_that_few_runs_have_is_found_behind_many_that_have_anothe
         assert (await served.service.list({"status": "failed", "limit": "1"})).data == []
 
 
+async def test_no_page_takes_longer_to_find_than_it_may(inside):
+    async with inside(Talker()) as served:
+        first = await served.run()
+        await served.service.stop(first, b"", principal="ada")
+        await ended(served.service, first)
+        await many(served, 9)
+        served.service.most_looked = 4
+        page = await served.service.list({"status": "cancelled", "limit": "1"})
+        assert page.data == [] and page.has_more
+        found = await pages(served.service, status="cancelled", limit="1")
+        assert [run_id for page in found for run_id in page] == [first] and len(found) > 2
+
+
 async def test_a_list_is_by_session(inside):
     async with inside(Talker()) as served:
         mine = await many(served, 2, session_id="mine")

@@ -44,7 +44,8 @@ class Submitted(NamedTuple):
 
 
 class Page(Struct, frozen=True):
-    """Of runs, the newest first. `next` is what to go on with, "" at the end."""
+    """Of runs, the newest first. `next` is what to go on with, "" at the end. It may be shorter than
+    was asked for though there is more: to find what few runs are takes long."""
 
     data: Sequence[Status]
     has_more: bool
@@ -78,6 +79,8 @@ class Service:
         self._store, self.clock = means.store, means.clock
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
+        #: Runs that are looked at for one page: where few fit a filter, it is short and has a next.
+        self.most_looked = 1000
         #: How many runs may be taken in before it is looked again how many wait.
         self._room = 0
         #: Those who follow a run just now.
@@ -180,8 +183,8 @@ class Service:
             known = ", ".join(_LIVE | _ENDED)
             raise malformed(f"status must be one of {known}", param="status")
         found: list[Status] = []
-        before, more = query.get("after", ""), True
-        while more and len(found) <= limit:
+        before, more, looked = query.get("after", ""), True, 0
+        while more and len(found) <= limit and looked < self.most_looked:
             entries = await self._store.list(
                 session=query.get("session_id", ""),
                 live=(_LIVE | _ENDED).get(wanted),
@@ -189,14 +192,16 @@ class Service:
                 limit=limit + 1,
             )
             more = len(entries) > limit
+            looked += len(entries)
             for entry in entries:
                 before = entry.run_id
                 told = await self._brief(entry)
                 if not wanted or told.status == wanted:
                     found.append(told)
         page = found[:limit]
+        last = page[-1].run_id if len(found) > limit else before
         rest = len(found) > limit or more
-        return Page(data=page, has_more=rest, next=page[-1].run_id if rest and page else "")
+        return Page(data=page, has_more=rest, next=last if rest else "")
 
     async def _brief(self, entry: Entry) -> Status:
         """As far as the ends of its journal tell, if it has ended; else as it stands."""
