@@ -1,5 +1,6 @@
 """A server's door, and its life in the process that opened it."""
 
+import asyncio
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from holdfast.errors import ConfigError
 from holdfast.server.about import About
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
-from holdfast.server.serve import Serving, address, bind
+from holdfast.server.serve import Corked, Serving, address, bind
 from holdfast.server.service import Service
 from holdfast.testing.scripted import ScriptedModel, Silence
 
@@ -148,3 +149,50 @@ async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_
             with pytest.raises(aiohttp.ClientPayloadError):
                 await stream.content.read()
             assert monotonic() - began < 1
+
+
+# --- what is written in one go -------------------------------------------------------------
+
+
+@asynccontextmanager
+async def corked():
+    """One that is corked, the other end of it, and what goes wrong behind everybody's back."""
+    loop, (near, far) = asyncio.get_running_loop(), socket.socketpair()
+    trouble = []
+    loop.set_exception_handler(lambda _, context: trouble.append(context))
+    with far:
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=near)
+        try:
+            yield Corked(transport, loop), far, trouble
+        finally:
+            transport.abort()
+            await anyio.sleep(0.01)
+
+
+async def test_what_is_written_in_one_go_is_sent_in_one_go():
+    async with corked() as (line, far, trouble):
+        line.write(b"one ")
+        line.write(b"two")
+        far.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            far.recv(100)
+        await anyio.sleep(0.01)
+        assert far.recv(100) == b"one two"
+        line.write(b"three")
+        line.close()
+        await anyio.sleep(0.01)
+        assert far.recv(100) == b"three" and far.recv(100) == b"" and not trouble
+
+
+def test_what_was_written_to_who_has_left_is_forgotten():
+    async def leave():
+        async with corked() as (line, _, trouble):
+            line.write(b"one")
+            line.abort()
+            await anyio.sleep(0.01)
+            line.write(b"two")
+            await anyio.sleep(0.01)
+            assert line.is_closing() and not trouble
+
+    # The loop that servers run on takes offence at it.
+    anyio.run(leave, backend_options={"use_uvloop": True})

@@ -1,10 +1,13 @@
 import anyio
+import apsw
 import pytest
 
+from holdfast.app import open_app
+from holdfast.config import Settings
 from holdfast.errors import NotFound, RunFinished
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
-from holdfast.server.service import LONGEST_WAIT
+from holdfast.server.service import LONGEST_WAIT, Service
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 HELLO = b'{"input": "hello"}'
@@ -145,6 +148,25 @@ async def test_no_page_takes_longer_to_find_than_it_may(inside):
         assert page.data == [] and page.has_more
         found = await pages(served.service, status="cancelled", limit="1")
         assert [run_id for page in found for run_id in page] == [first] and len(found) > 2
+
+
+@pytest.mark.real_time
+async def test_a_run_that_cannot_be_read_is_marked_and_hides_no_other(tmp_path):
+    models = {"main": ScriptedModel([Silence()], [Silence()])}
+    async with open_app(data=tmp_path, models=models) as app:
+        spoilt, fine = [await app.runs.accept(app.prepare("hi")) for _ in range(2)]
+        await anyio.sleep(0.1)
+    connection = apsw.Connection(str(tmp_path / "journal.db"))
+    connection.execute("update event set body = x'00' where run = 1 and seq = 2")
+    connection.close()
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=tmp_path))
+        page = await service.list({})
+    assert [(status.run_id, status.status) for status in page.data] == [
+        (fine, "queued"),
+        (spoilt, "damaged"),
+    ]
+    assert page.data[1].error_code == "journal_damaged" and "damaged at 2" in page.data[1].error
 
 
 async def test_a_list_is_by_session(inside):

@@ -80,7 +80,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Corked:
+class Corked:
     """A transport that sends at once what is written in one go.
 
     To hand bytes to the system costs more than all else that is done for a short answer.
@@ -103,9 +103,10 @@ class _Corked:
         self._transport.close()
 
     def _flush(self) -> None:
-        if self._held:
-            data = b"".join(self._held)
-            self._held.clear()
+        data = b"".join(self._held)
+        self._held.clear()
+        # Whoever has left meanwhile takes nothing any more.
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
 
@@ -115,7 +116,7 @@ class _Connection(Connection):
     _leave: Callable[[], None] | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("Transport", _Corked(transport, self.loop)))
+        super().connection_made(cast("Transport", Corked(transport, self.loop)))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
