@@ -4,6 +4,7 @@ import sys
 
 import hypothesis
 import pytest
+import uvloop
 
 from holdfast.testing.virtual_time import VirtualTimeLoop
 
@@ -68,3 +69,9 @@ def is_loopback(host):
 # An audit hook sees every connection made from Python, whichever library makes it. It cannot
 # be taken off again, which suits a guard.
 sys.addaudithook(refuse_other_machines)
+
+
+@pytest.fixture(scope="session")
+def loop_of_c():
+    """The first such loop of a process opens a pipe that all of them share and none closes."""
+    uvloop.new_event_loop().close()

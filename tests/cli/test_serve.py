@@ -9,15 +9,10 @@ from urllib.request import Request, urlopen
 
 import apsw
 import pytest
-import uvloop
 
 from tests.cli.conftest import HOLDFAST, PATIENCE
 
-
-@pytest.fixture(autouse=True, scope="module")
-def loop_of_c():
-    """The first such loop of a process opens a pipe that all of them share and none closes."""
-    uvloop.new_event_loop().close()
+pytestmark = pytest.mark.usefixtures("loop_of_c")
 
 
 @pytest.fixture

@@ -184,6 +184,7 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go():
         assert far.recv(100) == b"three" and far.recv(100) == b"" and not trouble
 
 
+@pytest.mark.usefixtures("loop_of_c")
 def test_what_was_written_to_who_has_left_is_forgotten():
     async def leave():
         async with corked() as (line, _, trouble):
