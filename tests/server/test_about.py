@@ -86,6 +86,7 @@ async def test_a_feature_is_true_only_if_there_is_an_endpoint_for_it(inside):
         "run_list": "run_list",
         "run_events_sse": "run_events",
         "run_events_resumable": "run_events",
+        "run_steer": "run_steer",
         "run_stop": "run_stop",
         "run_approval_response": "run_approval",
         "run_idempotency": "run_submission",

@@ -212,6 +212,7 @@ async def test_the_schema_tells_which_bodies_are_taken(inside):
         assert needed == {
             "/v1/runs": ["input"],
             "/v1/runs/{run_id}/approval": ["choice"],
+            "/v1/runs/{run_id}/steer": ["input"],
             "/v1/runs/{run_id}/stop": None,
         }
         assert [body["required"] for body in bodies.values()].count(False) == 1

@@ -28,6 +28,7 @@ from holdfast.server.requests import (
     idempotency_key,
     read_approval,
     read_run,
+    read_steer,
     read_stop,
 )
 
@@ -617,6 +618,20 @@ def test_either_word_for_all_is_enough():
 )
 def test_a_stop_is_never_refused_for_its_body(data):
     assert read_stop(data) == STOPPED == "Stop requested via API"
+
+
+@pytest.mark.parametrize("name", ["input", "message", "text"])
+def test_what_is_said_to_a_run_goes_by_three_names(name):
+    assert read_steer(body(**{name: "and now?"})) == (Text("and now?"),)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"input": ""}, {"input": " \n"}, {"input": 5}, {"input": ["hi"]}, {"say": "hi"}]
+)
+def test_nothing_is_not_said_to_a_run(fields):
+    with pytest.raises(Problem) as refusal:
+        read_steer(body(**fields))
+    assert (refusal.value.status, refusal.value.complaint.code) == (400, "invalid_steer_input")
 
 
 def test_a_stop_may_have_a_reason():

@@ -508,6 +508,36 @@ async def test_who_started_answered_and_stopped_a_run_is_on_record(host):
     assert events["stop.requested"]["by"] == "local"
 
 
+# --- what is said to a run that is under way
+
+
+async def test_a_run_hears_what_is_said_to_it_before_it_ends(host):
+    turns = [[{"call": "work", "args": {"seconds": 0.5}}], ["heard"]]
+    run_id = await begun(host, turns, "tool.started")
+    answer = await host.post(f"/v1/runs/{run_id}/steer", {"input": "be quick"})
+    told = {"run_id": run_id, "accepted": True, "object": "hermes.run.steer"}
+    assert (answer.status, answer.json) == (200, told)
+    assert (await host.ended(run_id))["status"] == "completed"
+    assert "run.steered" in names(await host.frames(run_id))
+    journal = (await host.get(f"/v1/runs/{run_id}/journal")).json["data"]
+    said = next(line["event"] for line in journal if line["event"]["type"] == "input.added")
+    assert said["parts"] == [{"type": "text", "text": "be quick"}] and said["by"]
+
+
+async def test_a_run_that_ends_hears_nothing_any_more(host):
+    done = await host.run([["done"]])
+    await host.ended(done)
+    stopping = await begun(host, [[{"call": "slow"}]], "tool.started")
+    await host.post(f"/v1/runs/{stopping}/stop")
+    for run_id in (done, stopping):
+        answer = await host.post(f"/v1/runs/{run_id}/steer", {"input": "more"})
+        assert (answer.status, answer.json["error"]["code"]) == (409, "run_not_accepting_steer")
+    answer = await host.post(f"/v1/runs/{done}/steer", {"input": ""})
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_steer_input")
+    answer = await host.post("/v1/runs/run_x/steer", {"input": "more"})
+    assert (answer.status, answer.json["error"]["code"]) == (404, "run_not_found")
+
+
 # --- 24, 25, 26: approvals
 
 

@@ -21,6 +21,7 @@ _ENDPOINTS = {
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
     "run_journal": ("GET", "/v1/runs/{run_id}/journal"),
     "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
+    "run_steer": ("POST", "/v1/runs/{run_id}/steer"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
     "toolsets": ("GET", "/v1/toolsets"),
     "metrics": ("GET", "/metrics"),
@@ -33,6 +34,7 @@ _FEATURES = {
     "run_list": True,
     "run_events_sse": True,
     "run_events_resumable": True,
+    "run_steer": True,
     "run_stop": True,
     "run_approval_response": True,
     "run_idempotency": True,
@@ -46,7 +48,6 @@ _FEATURES = {
     "session_resources": False,
     "session_chat": False,
     "session_fork": False,
-    "run_steer": False,
 }
 
 

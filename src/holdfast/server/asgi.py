@@ -27,7 +27,7 @@ from holdfast.server.problems import (
     problem,
     wrong_method,
 )
-from holdfast.server.reference import APPROVAL, RUN, STOP, page, taking
+from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, taking
 from holdfast.server.requests import cursor
 from holdfast.server.service import Page, Service
 from holdfast.server.status import Status
@@ -52,6 +52,12 @@ class Answered(Struct, frozen=True):
     resolved: int
     approval_ids: tuple[str, ...]
     object: str = "hermes.run.approval_response"
+
+
+class Steered(Struct, frozen=True):
+    run_id: str
+    accepted: bool = True
+    object: str = "hermes.run.steer"
 
 
 class Stopping(Struct, frozen=True):
@@ -204,6 +210,20 @@ async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> A
 
 
 @post(
+    "/v1/runs/{run_id:str}/steer",
+    status_code=200,
+    responses=_refusals(404, 409, 415),
+    operation_class=taking(STEER, "input"),
+    summary="Say something to a run that is under way",
+)
+async def steer_run(request: Ask, service: TheService, run_id: RunId) -> Steered:
+    """The model hears it at its next call; the run does not end before that."""
+    with _asking("steer"):
+        await service.steer(run_id, await request.body(), principal=_who(request))
+    return Steered(run_id)
+
+
+@post(
     "/v1/runs/{run_id:str}/stop",
     status_code=200,
     responses=_refusals(404, 415),
@@ -266,6 +286,7 @@ ROUTES = [
     follow_run,
     read_journal,
     answer_approval,
+    steer_run,
     stop_run,
     health,
     detailed_health,

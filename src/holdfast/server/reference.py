@@ -64,6 +64,10 @@ APPROVAL: Mapping[str, Schema] = {
     "all": Schema(type=_FLAG, description="Answer all that are pending."),
 }
 
+STEER: Mapping[str, Schema] = {
+    "input": Schema(type=_TEXT, description="What to say. `message` and `text` mean the same."),
+}
+
 STOP: Mapping[str, Schema] = {
     "reason": Schema(type=_TEXT, description="To be kept with the run."),
 }

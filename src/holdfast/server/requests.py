@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.config import ModelSettings, Settings
 from holdfast.core.events import Choice, RunAccepted
-from holdfast.core.messages import Message, Part, ToolSpec
+from holdfast.core.messages import Message, Part, Text, ToolSpec
 from holdfast.lines import choices
 from holdfast.server.content import few, read_earlier, read_history, read_input, short
 from holdfast.server.problems import malformed
@@ -52,6 +52,7 @@ _CHOICES: Mapping[str, Choice] = {
     **dict.fromkeys(("approve", "approved", "allow", "yes"), "once"),
     **dict.fromkeys(("reject", "denied", "no"), "deny"),
 }
+_SAID = ("input", "message", "text")
 _YES = frozenset({"1", "true", "yes", "on"})
 
 
@@ -182,6 +183,19 @@ def read_approval(body: bytes) -> ApprovalRequest:
         _approval_id(fields, "approval_id") or _approval_id(fields, "request_id"),
         _says_yes(fields.get("all")) or _says_yes(fields.get("resolve_all")),
     )
+
+
+def read_steer(body: bytes) -> tuple[Part, ...]:
+    """What is said to a run that is under way: words, under any of three names."""
+    fields = _object(body)
+    said = next((fields[name] for name in _SAID if name in fields), None)
+    if not isinstance(said, str) or not said.strip():
+        raise malformed(
+            "'input' must be a string with something in it",
+            param="input",
+            code="invalid_steer_input",
+        )
+    return (Text(said),)
 
 
 def read_stop(body: bytes) -> str:

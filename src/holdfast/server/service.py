@@ -255,6 +255,11 @@ class Service:
         )
         return asked.choice, settled
 
+    async def steer(self, run_id: str, body: bytes, *, principal: str) -> None:
+        """Say something to a run that is under way; the model hears it at its next call."""
+        await self.exists(run_id)
+        await self._runs.add(run_id, requests.read_steer(body), by=principal)
+
     async def stop(
         self, run_id: str, body: bytes, *, principal: str
     ) -> Literal["stopping", "ended"]:
