@@ -156,6 +156,12 @@ def test_what_the_server_refuses_is_said_in_a_sentence(server):
         Far("http://127.0.0.1:1", KEY).journal("run_1")
 
 
+@pytest.mark.parametrize("words", ["runs", "show run_x", "tail run_x"])
+def test_an_address_that_was_left_empty_is_none(holdfast, words):
+    done = holdfast(*words.split(), "--url", "")
+    assert (done.returncode, done.stdout) == (78, b"") and b"must be an address" in done.stderr
+
+
 @pytest.mark.parametrize("url", ["ftp://there", "http://", "http://[there", "http://there:port"])
 def test_what_is_no_address_is_said_to_be_none(url):
     with pytest.raises(ConfigError, match="it must be an address"):

@@ -23,6 +23,7 @@ from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Corked, Serving, address, bind
 from holdfast.server.service import Service
+from holdfast.server.streams import PIECE
 from holdfast.testing.scripted import ScriptedModel, Silence
 
 pytestmark = pytest.mark.real_time
@@ -151,6 +152,41 @@ async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_
             assert monotonic() - began < 1
 
 
+async def begun(http, where):
+    async with http.post(f"{where}/v1/runs", json={"input": "a"}, headers=BEARER) as answer:
+        return (await answer.json())["run_id"]
+
+
+async def test_whoever_does_not_read_is_still_being_told(tmp_path):
+    async with serving(tmp_path, HERE, "word " * 800_000) as (_, http, where):
+        run_id, port = await begun(http, where), int(where.rpartition(":")[2])
+        async with http.get(f"{where}/v1/runs/{run_id}?wait=30", headers=BEARER) as answer:
+            assert (await answer.json())["status"] == "completed"
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", port))
+            head = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            line.sendall(f"{head}Authorization: Bearer {HERE.key}\r\n\r\n".encode())
+            await anyio.wait_readable(line)
+            assert line.recv(12) == b"HTTP/1.1 200"
+            await anyio.sleep(0.2)
+            # Had all of it been put somewhere for them, they would not be waited for any more.
+            async with http.get(f"{where}/metrics", headers=BEARER) as answer:
+                assert "holdfast_subscribers 1.0" in await answer.text()
+
+
+async def test_a_server_that_leaves_at_once_says_so_all_the_same(tmp_path):
+    async with serving(tmp_path, HERE, "half ", Silence()) as (server, http, where):
+        run_id = await begun(http, where)
+        async with http.get(f"{where}/v1/runs/{run_id}/events", headers=BEARER) as stream:
+            while b"half" not in await stream.content.readline():
+                pass
+            server.drain()
+            server.leave()
+            while b"server.draining" not in await stream.content.readline():
+                pass
+
+
 # --- what is written in one go -------------------------------------------------------------
 
 
@@ -182,6 +218,13 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go():
         line.close()
         await anyio.sleep(0.01)
         assert far.recv(100) == b"three" and far.recv(100) == b"" and not trouble
+
+
+async def test_much_is_sent_at_once_so_that_it_is_seen_when_nobody_takes_it():
+    async with corked() as (line, _, _):
+        line.write(b"x" * PIECE)
+        line.write(b"x" * 10 * PIECE)
+        assert line.get_write_buffer_size() > 0
 
 
 @pytest.mark.usefixtures("loop_of_c")

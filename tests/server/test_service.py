@@ -8,6 +8,7 @@ from holdfast.errors import NotFound, RunFinished
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
 from holdfast.server.service import LONGEST_WAIT, Service
+from holdfast.stores.reading import link
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 HELLO = b'{"input": "hello"}'
@@ -167,6 +168,36 @@ async def test_a_run_that_cannot_be_read_is_marked_and_hides_no_other(tmp_path):
         (spoilt, "damaged"),
     ]
     assert page.data[1].error_code == "journal_damaged" and "damaged at 2" in page.data[1].error
+
+
+@pytest.mark.real_time
+async def test_a_run_whose_journal_makes_no_sense_is_marked_too(tmp_path):
+    models = {"main": ScriptedModel([Silence()])}
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        run_id = await app.runs.accept(app.prepare("hi"))
+    connection = apsw.Connection(str(tmp_path / "journal.db"))
+    at, body, sum = connection.execute("select at, body, sum from event").get
+    again = (1, 2, at, body, None, link(sum, 2, at, body))
+    connection.execute("insert into event values (?, ?, ?, ?, ?, ?)", again)
+    connection.close()
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=tmp_path))
+        page = await service.list({})
+    assert [(status.run_id, status.status) for status in page.data] == [(run_id, "damaged")]
+
+
+@pytest.mark.real_time
+async def test_a_run_whose_end_cannot_be_read_does_not_end_the_list(tmp_path):
+    models = {"main": ScriptedModel()}
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        *runs, spoilt = [await app.runs.accept(app.prepare("hi")) for _ in range(6)]
+    connection = apsw.Connection(str(tmp_path / "journal.db"))
+    connection.execute("update event set body = cast('nonsense' as blob) where run = 6")
+    connection.close()
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=tmp_path))
+        found = await pages(service, limit="2")
+    assert [run_id for page in found for run_id in page] == runs[::-1] and spoilt not in runs
 
 
 async def test_a_list_is_by_session(inside):

@@ -69,7 +69,7 @@ def runs(
         raise InvalidRequest(f"--limit is {limit}; it must be between 1 and {MOST}")
     most = MOST if all else limit
     show = _show_lines if json else _show_rows
-    if url:
+    if url is not None:
         there = server_at(url, data)
         stands = there.runs(page=most)
         show(_summaries_far(islice(stands, most)))

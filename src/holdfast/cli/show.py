@@ -58,7 +58,7 @@ def show(
     from holdfast.cli.summary import interrupted
     from holdfast.core.run import replay
 
-    if url:
+    if url is not None:
         there = server_at(url, data)
         run_id = there.find(run)
         journal = there.journal(run_id)

@@ -71,7 +71,7 @@ def tail(
     words = Terminal(sys.stdout)
     notes = Terminal(sys.stderr) if json or not words.is_terminal else words
     viewer: Viewer = screen.JsonLines(sys.stdout.buffer) if json else screen.Screen(words, notes)
-    if url:
+    if url is not None:
         there = server_at(url, data)
         # Before there is a loop: here Ctrl-C ends a wait at once.
         run_id = there.find(run)

@@ -23,7 +23,7 @@ from holdfast.server.asgi import make_asgi
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
 from holdfast.server.service import Service
-from holdfast.server.streams import look_after
+from holdfast.server.streams import PIECE, look_after
 
 #: Connections that may wait to be taken up.
 BACKLOG = 4096
@@ -89,6 +89,7 @@ class Corked:
     def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._held: list[bytes] = []
+        self._size = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -97,6 +98,14 @@ class Corked:
         if not self._held:
             self._loop.call_soon(self._flush)
         self._held.append(data)
+        self._size += len(data)
+        # Not so much that it would be too late to find that nobody takes it.
+        if self._size >= PIECE:
+            self._flush()
+
+    def abort(self) -> None:
+        self._flush()
+        self._transport.abort()
 
     def close(self) -> None:
         self._flush()
@@ -105,6 +114,7 @@ class Corked:
     def _flush(self) -> None:
         data = b"".join(self._held)
         self._held.clear()
+        self._size = 0
         # Whoever has left meanwhile takes nothing any more.
         if data and not self._transport.is_closing():
             self._transport.write(data)

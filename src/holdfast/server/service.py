@@ -18,7 +18,7 @@ from holdfast.core.events import FINAL, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
-from holdfast.errors import AlreadyAccepted, JournalDamaged, KeyReused, RunFinished
+from holdfast.errors import AlreadyAccepted, IllegalEvent, JournalDamaged, KeyReused, RunFinished
 from holdfast.ports import Entry, Once
 from holdfast.server import requests
 from holdfast.server.problems import draining, key_conflict, malformed, too_many
@@ -208,7 +208,7 @@ class Service:
         if not isinstance(entry.last.event, FINAL):
             try:
                 return await self._status(entry.run_id, await self._store.read(entry.run_id))
-            except JournalDamaged as error:
+            except (JournalDamaged, IllegalEvent) as error:
                 return damaged(entry, error)
         first = entry.first.event
         told = status(

@@ -15,7 +15,7 @@ from holdfast.core.events import Recorded, RunAccepted, RunCancelled, RunComplet
 from holdfast.core.messages import plain
 from holdfast.core.phase import Phase, phase
 from holdfast.core.state import RunState
-from holdfast.errors import JournalDamaged
+from holdfast.errors import HoldfastError
 from holdfast.ports import Entry
 from holdfast.server.frames import DELTAS, NAMES, Fields, Used, approval, find_tool, short, used
 
@@ -85,8 +85,8 @@ def status(
     )
 
 
-def damaged(entry: Entry, error: JournalDamaged) -> Status:
-    """All that can be said of a run whose journal cannot be read."""
+def damaged(entry: Entry, error: HoldfastError) -> Status:
+    """All that can be said of a run whose journal cannot be read, or makes no sense."""
     return Status(
         run_id=entry.run_id,
         status="damaged",

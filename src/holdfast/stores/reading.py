@@ -6,6 +6,7 @@ to say what is wrong with it is what verifying is for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from hashlib import blake2b
 from struct import pack
@@ -44,22 +45,25 @@ def find(connection: apsw.Connection, run_id: str) -> tuple[int, str]:
 def entries_of(
     connection: apsw.Connection, *, session: str, live: bool | None, before: str, limit: int
 ) -> Sequence[Entry]:
-    clauses, values = ["1"], list[object]()
-    if before:
-        clauses.append("key < ?")
-        values.append(find(connection, before)[0])
+    """What cannot be read is left out, and hides nothing that comes after it."""
+    clauses, values = ["key < ?"], list[object]()
     if session:
         clauses.append("session = ?")
         values.append(session)
     if live is not None:
         clauses.append("place != 'ended'" if live else "place = 'ended'")
-    rows: list[Any] = connection.execute(
-        # Of our own words; what was asked for is bound.
-        f"select key, id from run where {' and '.join(clauses)} order by key desc limit ?",  # noqa: S608
-        (*values, limit),
-    ).fetchall()
-    found = ((run_id, _ends(connection, key)) for key, run_id in rows)
-    return [Entry(run_id, ends[0], ends[-1]) for run_id, ends in found if ends]
+    # Of our own words; what was asked for is bound.
+    query = f"select key, id from run where {' and '.join(clauses)} order by key desc limit ?"  # noqa: S608
+    key = find(connection, before)[0] if before else sys.maxsize
+    found: list[Entry] = []
+    while missing := limit - len(found):
+        rows: list[Any] = connection.execute(query, (key, *values, missing)).fetchall()
+        for key, run_id in rows:
+            if ends := _ends(connection, key):
+                found.append(Entry(run_id, ends[0], ends[-1]))
+        if len(rows) < missing:
+            break
+    return found
 
 
 def _ends(connection: apsw.Connection, key: int) -> Sequence[Recorded]:
