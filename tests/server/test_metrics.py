@@ -9,9 +9,12 @@ from holdfast.testing.contracts import ACCEPTED, StoreContract, held
 from holdfast.testing.intake import IntakeContract
 from holdfast.testing.scripted import ScriptedModel
 
+NOBODY = Census(queued=0, running=0)
 
-def value(metrics, name, **labels):
-    return metrics.registry.get_sample_value(name, labels)
+
+def value(metrics, name, *, census=NOBODY, readers=0, lines=None, **labels):
+    registry = metrics.registry(census, readers=readers, lines=lines or {})
+    return registry.get_sample_value(name, labels)
 
 
 async def test_what_is_written_is_counted():
@@ -40,17 +43,25 @@ async def test_what_is_refused_is_not():
     assert value(metrics, "holdfast_events_total", type="run.accepted") == 1
 
 
-def test_how_things_stand_is_told():
+def test_commits_are_counted_by_how_long_they_took():
     metrics = Metrics()
-    line = Line(ScriptedModel())
-    metrics.now(Census(queued=3, running=2), lines={"main": line})
-    assert value(metrics, "holdfast_queue_length") == 3
-    assert value(metrics, "holdfast_runs", status="running") == 2
-    assert value(metrics, "holdfast_breaker_open", model="main") == 0
+    for seconds in (0.0005, 0.0006, 0.2, 60):
+        metrics.written((), seconds)
+    assert value(metrics, "holdfast_commit_seconds_sum") == pytest.approx(60.2011)
+    for bound, count in {"0.0005": 1, "0.001": 2, "0.1": 2, "0.25": 3, "5.0": 3, "+Inf": 4}.items():
+        assert value(metrics, "holdfast_commit_seconds_bucket", le=bound) == count
+
+
+def test_how_things_stand_is_told():
+    metrics, line = Metrics(), Line(ScriptedModel())
+    now = {"census": Census(queued=3, running=2), "readers": 7, "lines": {"main": line}}
+    assert value(metrics, "holdfast_queue_length", **now) == 3
+    assert value(metrics, "holdfast_runs", status="queued", **now) == 3
+    assert value(metrics, "holdfast_runs", status="running", **now) == 2
+    assert value(metrics, "holdfast_subscribers", **now) == 7
+    assert value(metrics, "holdfast_breaker_open", model="main", **now) == 0
     line.endpoint.breaker.failures = 5
-    metrics.now(Census(queued=0, running=0), lines={"main": line})
-    assert value(metrics, "holdfast_breaker_open", model="main") == 1
-    assert value(metrics, "holdfast_runs", status="running") == 0
+    assert value(metrics, "holdfast_breaker_open", model="main", **now) == 1
 
 
 class TestCountedStore(StoreContract):

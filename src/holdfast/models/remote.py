@@ -50,7 +50,7 @@ TURN = 16 * 1024
 #: Calls whose answers are read as they come; seconds that each one more lets words gather, and the
 #: most of that. The first pieces of an answer wait for nobody.
 FEW = 8
-SHARE = 0.0005
+SHARE = 0.00025
 LONGEST_PACE = 0.5
 FIRST = 2
 

@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
 from holdfast.config import Settings
 from holdfast.engine.means import Means
 from holdfast.errors import StoreError
@@ -58,7 +56,6 @@ class About:
     means: Means
     version: str
     numbers: Metrics
-    metrics_type: str = CONTENT_TYPE_LATEST
 
     def health(self) -> dict[str, str]:
         return {"status": "ok", "platform": "holdfast", "version": self.version}
@@ -129,7 +126,11 @@ class About:
         }
         return {"object": "list", "platform": "holdfast", "data": [whole] if tools else []}
 
-    async def metrics(self) -> bytes:
-        self.numbers.subscribers.set(len(self.service.readers))
-        self.numbers.now(await self.means.store.census(), lines=self.means.lines)
-        return generate_latest(self.numbers.registry)
+    async def metrics(self) -> tuple[bytes, str]:
+        """The numbers, and what kind of text they are."""
+        # Takes a while to load, and is needed by few.
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        census, readers = await self.means.store.census(), len(self.service.readers)
+        registry = self.numbers.registry(census, readers=readers, lines=self.means.lines)
+        return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -261,7 +261,8 @@ async def toolsets(about: TheAbout) -> dict[str, Any]:
 
 @get("/metrics", responses=_refusals(), summary="Numbers for Prometheus", media_type=MediaType.TEXT)
 async def metrics(about: TheAbout) -> Response[bytes]:
-    return Response(await about.metrics(), headers={"Content-Type": about.metrics_type})
+    numbers, kind = await about.metrics()
+    return Response(numbers, headers={"Content-Type": kind})
 
 
 @get("/openapi.json", responses=_refusals(), summary="This, for machines", include_in_schema=False)
