@@ -20,7 +20,6 @@ from holdfast.server.requests import (
     MOST_TURNS,
     STOPPED,
     ApprovalRequest,
-    Extra,
     RunRequest,
     accept,
     cursor,
@@ -421,7 +420,7 @@ def test_a_run_is_taken_in_as_the_settings_say():
     assert found.run.budget == Budget(turns=9, tokens=5)
     assert found.run.workspace == "there"
     assert (found.run.surface, found.run.principal) == ("http", "ann")
-    assert found.extra == Extra(asked_model="big", metadata={"a": "b"})
+    assert (found.run.asked_model, found.run.metadata) == ("big", {"a": "b"})
 
 
 def test_history_and_pictures_come_beside_the_run():
@@ -438,7 +437,7 @@ def test_a_model_that_is_not_configured_means_the_usual_one_with_its_fallbacks(a
     found = accepted(run(model=asked))
     assert names(found.run.models) == ["main", "backup"]
     assert (found.run.attempts, found.run.retry_total) == (7, 70.0)
-    assert found.extra.asked_model == asked
+    assert found.run.asked_model == asked
 
 
 @pytest.mark.parametrize("asked", ["big", "@acme:big", "@:big"])
@@ -750,11 +749,11 @@ def outcome(read, data):
 
 
 def read_whatever(data):
-    for read in (read_run, read_approval):
+    for read in (read_run, read_approval, read_steer):
         found = outcome(read, data)
         assert not isinstance(found, Problem) or (found.status == 400 and found.body)
         if isinstance(found, RunRequest):
-            run, history, blobs, _ = accepted(replace(found, tools=None))
+            run, history, blobs = accepted(replace(found, tools=None))
             assert decode(encode(run)) == run and run.input
             assert decode_messages(encode_messages(history)) == history
             pictures = {part.blob.sha256 for part in run.input if getattr(part, "blob", None)}

@@ -74,7 +74,7 @@ def test_a_run_that_was_just_accepted_is_told_in_full():
 
 
 def test_what_came_with_the_request_is_given_back():
-    got = told(accepted(session_id="s1"), metadata={"user": "ada"})
+    got = told(accepted(session_id="s1", metadata={"user": "ada"}))
     assert (got["session_id"], got["metadata"]) == ("s1", {"user": "ada"})
 
 

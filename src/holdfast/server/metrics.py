@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.calls.line import Line
-from holdfast.core.events import Event, Final, ModelCalled, ModelFailed, Recorded
+from holdfast.core.events import FINAL, Event, ModelCalled, ModelFailed, Recorded
 from holdfast.core.lease import Lease
 from holdfast.core.retry import STALLED
 from holdfast.ports import Census, Store
@@ -70,7 +70,7 @@ class Metrics:
         for kind, count in self._events.items():
             tag = str(kind.__struct_config__.tag)
             events.add_metric([tag], count)
-            if kind in get_args(Final):
+            if kind in FINAL:
                 ended.add_metric([tag.removeprefix("run.")], count)
         yield from (events, ended)
         failures = Counts(

@@ -89,20 +89,12 @@ class ApprovalRequest(Struct, frozen=True):
     everything: bool = False
 
 
-class Extra(Struct, frozen=True):
-    """What the caller wants to find again in the status of the run."""
-
-    asked_model: str = ""
-    metadata: dict[str, str] = {}
-
-
 class Admission(NamedTuple):
     """A run that may be taken in, and what has to be kept beside it."""
 
     run: RunAccepted
     history: tuple[Message, ...]
     blobs: dict[str, bytes]
-    extra: Extra
 
 
 def read_run(body: bytes) -> RunRequest:
@@ -162,9 +154,10 @@ def accept(
         workspace=str(settings.workspace),
         surface="http",
         principal=principal,
+        asked_model=request.model,
+        metadata=request.metadata,
     )
-    extra = Extra(request.model, request.metadata)
-    return Admission(run, request.history, request.blobs, extra)
+    return Admission(run, request.history, request.blobs)
 
 
 def read_approval(body: bytes) -> ApprovalRequest:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
-from holdfast.core.events import FINAL, Recorded, RunAccepted
+from holdfast.core.events import FINAL, Recorded
 from holdfast.core.run import replay
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
@@ -105,15 +105,9 @@ class Service:
         if once and (earlier := await self._earlier(once)):
             return Submitted(earlier, replayed=True)
         await self._make_room()
-        run = replace(
-            admission.run,
-            asked_model=admission.extra.asked_model,
-            metadata=admission.extra.metadata,
-        )
+        run, history, blobs = admission
         try:
-            run_id = await self._runs.accept(
-                run, history=admission.history, blobs=admission.blobs, once=once
-            )
+            run_id = await self._runs.accept(run, history=history, blobs=blobs, once=once)
         except AlreadyAccepted as error:
             return Submitted(error.run_id, replayed=True)
         except KeyReused as error:
@@ -162,14 +156,8 @@ class Service:
         waiting.cancel()
 
     async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:
-        state = replay(journal)
-        accepted = state.accepted
         told = status(
-            run_id,
-            state,
-            created_at=journal[0].at,
-            last_event=last_event(journal),
-            metadata=accepted.metadata if accepted else None,
+            run_id, replay(journal), created_at=journal[0].at, last_event=last_event(journal)
         )
         if told.status != "queued":
             return told
@@ -210,13 +198,11 @@ class Service:
                 return await self._status(entry.run_id, await self._store.read(entry.run_id))
             except (JournalDamaged, IllegalEvent) as error:
                 return damaged(entry, error)
-        first = entry.first.event
         told = status(
             entry.run_id,
             replay([entry.first]),
             created_at=entry.first.at,
             last_event=last_event([entry.last]),
-            metadata=first.metadata if isinstance(first, RunAccepted) else None,
         )
         ended = entry.last.event.__struct_config__.tag
         return replace(
@@ -225,6 +211,8 @@ class Service:
             updated_at=entry.last.at,
             seq=entry.last.seq,
             waiting_for=UNSET,
+            # Which model replied stands in between.
+            effective_model=UNSET,
         )
 
     async def exists(self, run_id: str) -> None:

@@ -62,7 +62,6 @@ def status(
     *,
     created_at: float,
     last_event: str = "",
-    metadata: Mapping[str, Any] | None = None,
 ) -> Status:
     """`created_at` is when the run was accepted; `last_event` is as the function finds it."""
     accepted = state.accepted
@@ -78,7 +77,7 @@ def status(
         session_id=(accepted and accepted.session_id) or UNSET,
         model=(accepted.asked_model or accepted.models[0].name) if accepted else UNSET,
         effective_model=_effective(state) or UNSET,
-        metadata=metadata or UNSET,
+        metadata=(accepted and accepted.metadata) or UNSET,
         waiting_for=phase(state) or UNSET,
         **_asked(state),
         **_end(state),
