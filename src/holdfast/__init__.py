@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.errors import (
         AlreadyAccepted,
         ApprovalAmbiguous,
+        ApprovalChanged,
         ApprovalSettled,
         BadReply,
         ConfigError,
@@ -92,6 +93,7 @@ __all__ = [
     "AlreadyAccepted",
     "App",
     "ApprovalAmbiguous",
+    "ApprovalChanged",
     "ApprovalSettled",
     "BadReply",
     "Budget",
@@ -161,8 +163,8 @@ _HOMES = {
     "holdfast.engine.runs": "Runs",
     "holdfast.engine.worker": "Worker",
     "holdfast.errors": (
-        "AlreadyAccepted ApprovalAmbiguous ApprovalSettled BadReply ConfigError Conflict DataInUse FileDamaged "
-        "HoldfastError IllegalEvent InvalidRequest JournalDamaged KeyReused LeaseLost ModelError "
+        "AlreadyAccepted ApprovalAmbiguous ApprovalChanged ApprovalSettled BadReply ConfigError "
+        "Conflict DataInUse FileDamaged HoldfastError IllegalEvent InvalidRequest JournalDamaged KeyReused LeaseLost ModelError "
         "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunFinished "
         "RunStopping SchemaTooNew StoreError StoreFull StoreUnavailable StreamStalled "
         "ToolError ToolTimeout WishPending"

@@ -11,6 +11,7 @@ HoldfastError
 │       ├── RunStopping             a stop came first
 │       ├── NothingPending          no approval waits for an answer
 │       ├── ApprovalSettled         answered, expired or withdrawn already
+│       ├── ApprovalChanged         something else is asked than what was answered
 │       └── ApprovalAmbiguous       several are pending and none was named
 ├── ModelError              a model endpoint let us down
 │   ├── ModelRefused            said no: key, quota, bad request
@@ -97,6 +98,14 @@ class ApprovalSettled(Conflict):
     def __init__(self, approval_id: str, how: str) -> None:
         super().__init__(f"approval {approval_id} {how}")
         self.approval_id, self.how = approval_id, how
+
+
+class ApprovalChanged(Conflict):
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(
+            f"approval {approval_id} is for something else than what was answered; look at it again"
+        )
+        self.approval_id = approval_id
 
 
 class ApprovalAmbiguous(Conflict):

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.events import Event, Recorded, RunAccepted, Wish
+from holdfast.core.events import Choice, Event, Recorded, RunAccepted, Wish
 from holdfast.core.lease import Lease
-from holdfast.core.messages import Chunk, Gate, Request, ToolSpec
+from holdfast.core.messages import Chunk, Gate, Request, ToolCall, ToolSpec
+from holdfast.core.state import Grant
 
 
 class Once(Struct, frozen=True):
@@ -194,21 +195,36 @@ class Model(Protocol):
 
 
 class Review(Struct, frozen=True):
-    """What a tool makes of a call before anything happens: see ToolCall."""
+    """What a tool makes of a call before anything happens: see ToolCall.
+
+    A review is asked for again when the call is about to start, perhaps after a restart with other
+    settings. If it is another one then, to the byte, the call does not start.
+    """
 
     gate: Gate = "auto"
     reason: str = ""
     subject: str = ""
     key: str = ""
+    binding: str = ""
+
+
+def _nobody(words: str) -> None:
+    """Who uses a tool outside of a run keeps no receipt."""
 
 
 class ToolUse(Struct, frozen=True):
     """One execution of a call. `effect_id` is the same however often it is repeated after a crash,
-    and no other call has it: a tool that can should hand it on as its idempotency key."""
+    and no other call has it: a tool that can should hand it on as its idempotency key.
+
+    A tool that is cut off says on its way out, in a sentence each, what of it `ended` and how, and what
+    it `left` that goes on.
+    """
 
     arguments: str
     effect_id: str
     progress: Callable[[str], Awaitable[None]]
+    ended: Callable[[str], None] = _nobody
+    left: Callable[[str], None] = _nobody
 
 
 class Tool(Protocol):
@@ -223,6 +239,23 @@ class Tool(Protocol):
 
     async def run(self, use: ToolUse) -> str:
         """Do it. Raises ToolError for what the model should hear about."""
+        ...
+
+
+class Rulebook(Protocol):
+    """Standing answers that outlive a run, kept where people can read and revoke them."""
+
+    def standing(self, run_id: str, accepted: RunAccepted) -> tuple[Grant, ...]:
+        """Those that cover this run now."""
+        ...
+
+    async def grant(
+        self, run_id: str, accepted: RunAccepted, call: ToolCall, scope: Choice, *, by: str
+    ) -> None:
+        """Have this answer stand: `session` for the run's session, `always` for its workspace.
+
+        Raises StoreError if it cannot be kept.
+        """
         ...
 
 

@@ -1,6 +1,7 @@
 import pytest
+from msgspec.structs import replace
 
-from holdfast.core.approval import Allowed, Ask, Forbidden, Waiting, verdict
+from holdfast.core.approval import Allowed, Ask, Forbidden, Waiting, covers, digest, verdict
 from holdfast.core.events import ApprovalExpired
 from holdfast.core.run import Grant, RunState, ToolState
 from tests.core.stories import (
@@ -126,7 +127,47 @@ def test_a_standing_yes_covers_nothing_else(other):
 def test_a_yes_for_the_session_covers_the_same_key_from_then_on(choice):
     first, later = call("c1", gate="ask", key="k"), call("c2", gate="ask", key="k")
     before = (*asking(first), asked(), answer(choice), begun(), done(), called(turn=2))
-    assert judge(state(*before, replied(later, turn=2))) == Allowed()
+    now = state(*before, replied(later, turn=2))
+    assert verdict(now, now.tools[-1]) == Allowed()
+
+
+def test_where_rules_are_kept_elsewhere_only_those_that_stand_there_count():
+    """So that a rule that was revoked is revoked for the run it was granted in."""
+    first, later = call("c1", gate="ask", key="k"), call("c2", gate="ask", key="k")
+    before = (*asking(first), asked(), answer("always"), begun(), done(), called(turn=2))
+    now = state(*before, replied(later, turn=2))
+    assert isinstance(judge(now), Ask)
+    assert judge(now, Grant("pay", "k", "always", "rule_1")) == Allowed("rule_1")
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "covered"),
+    [
+        ('jail ["git","push"]', 'jail ["git","push"]', True),
+        ('jail ["git","push"]', 'jail ["git","push","--force"]', False),
+        ('jail ["git","push","..."]', 'jail ["git","push","--force"]', True),
+        ('jail ["git","push","..."]', 'jail ["git","push"]', True),
+        ('jail ["git","push","..."]', 'jail ["git","pushy"]', False),
+        ('jail ["git","push","..."]', 'host ["git","push"]', False),
+        ('jail ["git","..."]', 'jail ["git","..."]', False),
+        ('jail ["git","..."]', 'jail ["git","push","..."]', False),
+        ("", "", False),
+    ],
+)
+def test_a_rule_reaches_as_far_as_its_words_and_what_follows_only_where_it_says_so(
+    rule, key, covered
+):
+    assert covers(rule, key) is covered
+
+
+def test_the_sum_of_what_is_shown_changes_with_every_part_of_it():
+    one = call("c1", subject="pay 5", binding="account: 7")
+    others = [
+        replace(one, **{name: "other"})
+        for name in ("id", "tool", "arguments", "subject", "binding")
+    ]
+    assert len({digest(each) for each in (one, *others)}) == 6
+    assert digest(one) == digest(replace(one, reason="other"))
 
 
 def test_a_yes_for_once_covers_one_call():

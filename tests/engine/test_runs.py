@@ -1,4 +1,5 @@
 import dataclasses
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -9,19 +10,24 @@ from holdfast.core.events import (
     ModelChoice,
     RunAccepted,
     StopRequested,
+    ToolFinished,
+    ToolStarted,
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Text, UserMessage, plain
 from holdfast.core.secrets import MASK, Secrets
+from holdfast.core.state import Grant
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     ApprovalAmbiguous,
+    ApprovalChanged,
     ApprovalSettled,
     InvalidRequest,
     NotFound,
     NothingPending,
     RunFinished,
     RunStopping,
+    StoreError,
 )
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -239,3 +245,78 @@ async def test_a_secret_that_somebody_lets_slip_is_masked_before_it_is_written()
         state = await play.ended(run_id)
     assert KEY not in repr(vars(store)) and (state.stop.by, state.stop.reason) == (MASK, MASK)
     assert plain(state.accepted.input) == MASK
+
+
+# --- what an answer is for, and how long it stands
+
+
+class Book:
+    """Keeps what it is told, as a list."""
+
+    def __init__(self, *, full=False):
+        self.grants, self.kept, self._full = (), [], full
+
+    def standing(self, run_id, accepted):
+        return self.grants
+
+    async def grant(self, run_id, accepted, call, scope, *, by):
+        if self._full:
+            raise StoreError("the rules cannot be kept")
+        self.kept.append((run_id, accepted.workspace, call.tool, call.key, scope, by))
+
+
+PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5", binding="from: 7")
+
+
+@asynccontextmanager
+async def two_payments(book):
+    model = ScriptedModel([Call("pay")], [Call("pay")], ["Paid."])
+    pay = ScriptedTool(review=PAY)
+    async with stage(model, pay, rulebook=book) as play:
+        run_id = await play.start(workspace="/work")
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        yield play, run_id, asked, pay
+
+
+@pytest.mark.parametrize("choice", ["session", "always"])
+async def test_a_standing_yes_is_kept_in_the_rulebook(choice):
+    book = Book()
+    async with two_payments(book) as (play, run_id, asked, pay):
+        await play.runs.answer(run_id, choice, by="me")
+        assert book.kept == [(run_id, "/work", "pay", "pay 5", choice, "me")]
+        # It is the book that says what stands, and it says nothing yet.
+        await play.until(run_id, ApprovalRequested, after=8)
+        await play.runs.answer(run_id, "deny")
+        await play.ended(run_id)
+    assert len(pay.effects) == 1
+
+
+async def test_a_rule_that_stands_lets_the_call_pass_and_is_named():
+    book = Book()
+    async with two_payments(book) as (play, run_id, asked, pay):
+        book.grants = (Grant("pay", "pay 5", "always", "rule_1"),)
+        await play.runs.answer(run_id, "once")
+        await play.ended(run_id)
+        started = [e for e in await play.journal(run_id) if isinstance(e, ToolStarted)]
+    assert [start.rule for start in started] == ["", "rule_1"]
+    assert book.kept == [] and len(pay.effects) == 2
+
+
+async def test_a_rule_that_cannot_be_kept_costs_the_rule_and_not_the_answer(caplog):
+    async with two_payments(Book(full=True)) as (play, run_id, asked, pay):
+        await play.runs.answer(run_id, "always")
+        await play.until(run_id, ToolFinished)
+        await play.runs.stop(run_id)
+    assert len(pay.effects) == 1
+    assert "holds once" in caplog.text
+
+
+async def test_an_answer_to_something_else_than_what_is_asked_counts_for_nothing():
+    async with two_payments(Book()) as (play, run_id, asked, pay):
+        with pytest.raises(ApprovalChanged):
+            await play.runs.answer(run_id, "once", digest="0" * 64)
+        assert (await play.runs.state(run_id)).pending
+        assert asked.binding == "from: 7"
+        await play.runs.answer(run_id, "once", digest=asked.digest)
+        await play.until(run_id, ToolFinished)
+        await play.runs.stop(run_id)

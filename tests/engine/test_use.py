@@ -5,12 +5,19 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.calls.foreign import MOST_WORDS
-from holdfast.core.events import ToolFinished, ToolProgressed, ToolStarted
-from holdfast.core.messages import Asked
+from holdfast.core.events import ApprovalRequested, ToolFinished, ToolProgressed, ToolStarted
+from holdfast.core.messages import Asked, ToolSpec
 from holdfast.core.run import RunState
 from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.means import Means
-from holdfast.engine.use import OUTPUT_LIMIT, PROGRESS_LIMIT, review, review_all, shortened
+from holdfast.engine.use import (
+    LONGEST_TRACE,
+    MOST_TRACES,
+    PROGRESS_LIMIT,
+    review,
+    review_all,
+    shortened,
+)
 from holdfast.errors import ToolError
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -18,6 +25,9 @@ from holdfast.testing.contracts import ACCEPTED
 from holdfast.testing.faults import FaultyStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
+
+#: Characters of output that a model is shown unless its tool says otherwise.
+OUTPUT_LIMIT = ToolSpec("").output
 
 KEY = "sk-canary-0123456789"
 
@@ -245,3 +255,111 @@ async def test_progress_that_waits_for_room_until_the_tool_has_ended_says_nothin
         tasks.cancel_scope.cancel()
     kinds = [type(event) for event in events]
     assert ToolProgressed not in kinds[kinds.index(ToolFinished) :]
+
+
+async def test_a_tool_may_have_a_limit_of_its_own_and_a_way_to_read_on():
+    tool = ScriptedTool("count", work=returns("0123456789" * 10))
+    tool.spec = replace(tool.spec, output=40)
+    reader = ScriptedTool("read_output")
+    async with stage(ScriptedModel([Call("count")], ["ok"]), tool, reader) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        (result,) = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+    assert result.output.startswith("0123456789" * 3 + "\n[… 60 characters left out")
+    assert f'read_output with output "{result.blob.sha256}" and offset 30' in result.output
+    assert result.output.endswith("…]\n0123456789")
+
+
+# --- second thoughts
+
+
+def started_twice(first, second):
+    """What a tool says of the same call when it is looked at and when it is about to start."""
+    looks = iter([first, second])
+
+    def review(arguments):
+        seen = next(looks)
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+    return ScriptedTool(review=review)
+
+
+async def came_of(tool, *, answer=""):
+    async with stage(ScriptedModel([Call("pay")], ["ok"]), tool) as play:
+        run_id = await play.start()
+        if answer:
+            await play.until(run_id, ApprovalRequested)
+            await play.runs.answer(run_id, answer)
+        await play.ended(run_id)
+        (result,) = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+    return result, tool.effects
+
+
+ASK = Review(gate="ask", reason="it costs money", subject="pay 5", binding="account: 7")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        Review(gate="ask", subject="pay 6", binding="account: 7"),
+        Review(gate="ask", subject="pay 5", binding="account: 8"),
+        Review(gate="refuse", subject="pay 5", binding="account: 7"),
+        ToolError("there is no account 7"),
+        RuntimeError("oops"),
+    ],
+)
+async def test_what_is_not_to_the_byte_what_a_person_agreed_to_does_not_start(now):
+    result, effects = await came_of(started_twice(ASK, now), answer="once")
+    assert (result.outcome, effects) == ("refused", [])
+    assert result.output.startswith("not run: ")
+
+
+async def test_what_is_still_what_a_person_agreed_to_starts():
+    result, effects = await came_of(started_twice(ASK, replace(ASK, reason="dear")), answer="once")
+    assert (result.outcome, len(effects)) == ("ok", 1)
+
+
+async def test_what_needed_no_yes_before_and_does_now_does_not_start():
+    result, effects = await came_of(started_twice(Review(), Review(gate="ask", reason="no jail")))
+    assert (result.outcome, effects) == ("refused", [])
+    assert "no jail" in result.output
+
+
+# --- traces
+
+
+async def test_a_tool_that_is_cut_off_says_in_the_receipt_what_it_ended_and_what_it_left():
+    begun = anyio.Event()
+
+    async def work(use):
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            for n in range(MOST_TRACES + 1):
+                use.ended(f"process {n}: killed" + "x" * 1000)
+            use.left("thread \ud83d: still running")
+
+    async with stage(ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work)) as play:
+        run_id = await play.start()
+        await begun.wait()
+        await play.runs.stop(run_id)
+        receipt = (await play.ended(run_id)).ended.receipt
+    assert len(receipt.ended) == MOST_TRACES and len(receipt.ended[0]) == LONGEST_TRACE
+    assert receipt.ended[0].startswith("process 0: killed")
+    assert receipt.left == ("thread \\ud83d: still running",)
+
+
+async def test_a_tool_that_takes_too_long_tells_the_model_what_it_left():
+    async def work(use):
+        try:
+            await anyio.sleep_forever()
+        finally:
+            use.ended("process 7: killed")
+            use.left("thread 8: still running")
+
+    result, _ = await came_of(ScriptedTool(work=work, timeout=5.0))
+    assert result.outcome == "timeout"
+    assert result.output.endswith("; process 7: killed; thread 8: still running")

@@ -18,11 +18,11 @@ from holdfast.core.events import (
     ToolFinished,
     ToolProgressed,
 )
-from holdfast.core.messages import Asked, Done, Reasoning, Text, UserMessage
+from holdfast.core.messages import Asked, Done, Reasoning, Text, ToolSpec, UserMessage
 from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.means import Means, random_id
 from holdfast.engine.runs import Runs
-from holdfast.engine.use import OUTPUT_LIMIT, PROGRESS_LIMIT
+from holdfast.engine.use import PROGRESS_LIMIT
 from holdfast.engine.worker import Worker
 from holdfast.errors import ModelUnavailable, ToolError
 from holdfast.ports import Review
@@ -30,6 +30,9 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.scripted import Call, CutOff, ScriptedModel, ScriptedTool, Silence, Think
 from holdfast.testing.stage import Stage
+
+#: Characters of output that a model is shown unless its tool says otherwise.
+OUTPUT_LIMIT = ToolSpec("").output
 
 KEY = "sk-canary-0123456"
 OTHERS = ("sk-cannery-row", "0123456-and-more", "another secret of ours")

@@ -23,6 +23,7 @@ from holdfast.core.events import (
     StopRequested,
     TextStreamed,
     ToolProgressed,
+    ToolStarted,
 )
 from holdfast.core.messages import BlobRef, Reasoning, Text
 from holdfast.core.phase import phase
@@ -312,8 +313,9 @@ def test_a_failed_run_tells_why():
 
 
 def test_a_cancelled_run_hands_over_its_receipt_and_leaves_nothing_unsaid():
-    ended = RunCancelled(receipt=Receipt(tool_calls=("c1",)))
+    ended = RunCancelled(receipt=Receipt(tool_calls=("c1",), ended=("process 7: killed",)))
     receipt = {"model_calls": 0, "tool_calls": ["c1"], "may_bill": False, "problems": []}
+    receipt |= {"ended": ["process 7: killed"], "left": []}
     assert last(accepted(), STOP, ended) == [{"event": "run.cancelled", "receipt": receipt}]
 
 
@@ -517,7 +519,13 @@ def test_a_result_that_was_shortened_says_so():
 
 def test_a_person_is_asked_about_the_exact_call():
     before = asking(call(key="pay:shop", arguments='{"sum":1}'))
-    request = asked(subject="pay 1 to shop", reason="it costs money", expires=60.0)
+    request = asked(
+        subject="pay 1 to shop",
+        reason="it costs money",
+        expires=60.0,
+        binding="account: 7",
+        digest="d1",
+    )
     assert last(*before, request) == [
         {
             "event": "approval.request",
@@ -532,18 +540,30 @@ def test_a_person_is_asked_about_the_exact_call():
             "args": {"sum": 1},
             "choices": ["once", "session", "always", "deny"],
             "allow_permanent": True,
+            "details": "account: 7",
+            "digest": "d1",
             "expires_at": 65.0,
         }
     ]
 
 
 def test_a_doubt_is_shown_and_cannot_be_waved_through_for_good():
-    (told,) = last(*asking(call()), asked(reason="it may have run", doubt="c0"))
+    (told,) = last(*asking(call(key="k")), asked(reason="it may have run", doubt="c0"))
     assert told["description"] == "it may have run (c0)"
     assert told["choices"] == ["once", "session", "deny"]
     assert told["allow_permanent"] is False
     assert "expires_at" not in told
+
+
+def test_a_call_that_no_rule_could_cover_offers_none():
+    (told,) = last(*asking(call()), asked())
+    assert (told["choices"], told["allow_permanent"]) == (["once", "deny"], False)
     assert (told["pattern_key"], told["pattern_keys"]) == ("", [])
+
+
+def test_a_call_that_a_rule_let_pass_names_it():
+    (told,) = last(*asking(call()), ToolStarted(call_id="c1", rule="rule_7"))
+    assert told["rule"] == "rule_7"
 
 
 def test_a_request_that_comes_after_a_stop_is_put_to_nobody():

@@ -182,6 +182,7 @@ def test_a_cancelled_run_shows_its_receipt():
     ended = RunCancelled(receipt=Receipt(model_calls=1, may_bill=True))
     got = told(*CALLING, StopRequested(), ended)
     receipt = {"model_calls": 1, "tool_calls": [], "may_bill": True, "problems": []}
+    receipt |= {"ended": [], "left": []}
     assert (got["status"], got["receipt"]) == ("cancelled", receipt)
     assert not {"output", "usage", "error", "waiting_for"} & got.keys()
 

@@ -3,13 +3,18 @@
 Fails closed: what cannot be asked is not done. A standing yes never covers a doubt: when a crash
 hid whether a writing call took effect, the same call again is always put to a person, who is
 shown which call it repeats.
+
+A standing yes covers calls of the same key. Where a key ends in a list of words, a person may
+write "..." as the last word of a rule, for whatever follows; no call has a key like that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.core.messages import ToolCall
@@ -23,8 +28,14 @@ Denial: TypeAlias = Literal["denied", "expired", "refused"]
 YES = frozenset({"once", "session", "always"})
 
 
+#: How a rule that covers whatever follows ends.
+AND_SO_ON = ',"..."]'
+
+
 class Allowed(Struct, frozen=True):
-    """It may run now."""
+    """It may run now; `rule` is the standing yes it runs by, if nobody was asked."""
+
+    rule: str = ""
 
 
 class Ask(Struct, frozen=True):
@@ -48,8 +59,8 @@ class Forbidden(Struct, frozen=True):
 Verdict: TypeAlias = Allowed | Ask | Waiting | Forbidden
 
 
-def verdict(state: RunState, tool: ToolState, standing: Iterable[Grant]) -> Verdict:
-    """May this call run? `standing` are the rules of the session and the workspace."""
+def verdict(state: RunState, tool: ToolState, standing: Iterable[Grant] | None = None) -> Verdict:
+    """May this call run? `standing` are the rules that hold now; None: those granted in this run."""
     call = tool.call
     if call.gate == "refuse":
         return Forbidden(
@@ -68,10 +79,19 @@ def verdict(state: RunState, tool: ToolState, standing: Iterable[Grant]) -> Verd
     return _unasked(state, call, standing)
 
 
-def _unasked(state: RunState, call: ToolCall, standing: Iterable[Grant]) -> Verdict:
+def digest(call: ToolCall) -> str:
+    """The sum of what a yes is given to: this very call, and all that it depends on."""
+    shown = (call.id, call.tool, call.arguments, call.subject, call.binding)
+    return sha256(msgspec.json.encode(shown)).hexdigest()
+
+
+def _unasked(state: RunState, call: ToolCall, standing: Iterable[Grant] | None) -> Verdict:
     doubt = _doubt(state, call)
-    if not doubt and (call.gate == "auto" or _granted(call, (*state.grants, *standing))):
+    if not doubt and call.gate == "auto":
         return Allowed()
+    grant = _grant(call, state.grants if standing is None else standing)
+    if not doubt and grant:
+        return Allowed(grant.rule)
     if state.accepted is None or state.accepted.approval == "deny":
         return Forbidden("refused", "this needs a person's approval, and nobody can be asked here")
     if doubt:
@@ -88,7 +108,16 @@ def _doubt(state: RunState, call: ToolCall) -> str:
     return state.doubts.get(effect(call), "")
 
 
-def _granted(call: ToolCall, grants: Iterable[Grant]) -> bool:
-    return bool(call.key) and any(
-        (grant.tool, grant.key) == (call.tool, call.key) for grant in grants
-    )
+def _grant(call: ToolCall, grants: Iterable[Grant]) -> Grant | None:
+    fitting = (grant for grant in grants if grant.tool == call.tool and covers(grant.key, call.key))
+    return next(fitting, None)
+
+
+def covers(rule: str, key: str) -> bool:
+    """A rule of this key reaches a call of that one."""
+    if not key or key.endswith(AND_SO_ON):
+        return False
+    if not rule.endswith(AND_SO_ON):
+        return rule == key
+    words = rule.removesuffix(AND_SO_ON)
+    return key == f"{words}]" or key.startswith(f"{words},")

@@ -182,9 +182,13 @@ class ModelFailed(_Event, frozen=True, tag="model.failed"):
 
 
 class ToolStarted(_Event, frozen=True, tag="tool.started"):
-    """Written before the tool runs, so that a crash leaves the doubt on record."""
+    """Written before the tool runs, so that a crash leaves the doubt on record.
+
+    `rule` is the standing yes by which nobody was asked, if it was one.
+    """
 
     call_id: str
+    rule: str = ""
 
 
 class ToolProgressed(_Event, frozen=True, tag="tool.progress"):
@@ -221,7 +225,10 @@ class ToolFinished(_Event, frozen=True, tag="tool.finished"):
 
 
 class ApprovalRequested(_Event, frozen=True, tag="approval.requested"):
-    """A person is asked about one call. `doubt` names an earlier call that may have taken effect."""
+    """A person is asked about one call. `doubt` names an earlier call that may have taken effect.
+
+    `digest` is the sum of all that was shown: an answer that names another one is for something else.
+    """
 
     approval_id: str
     call_id: str
@@ -230,6 +237,8 @@ class ApprovalRequested(_Event, frozen=True, tag="approval.requested"):
     reason: str = ""
     doubt: str = ""
     expires: float = 0.0
+    binding: str = ""
+    digest: str = ""
 
 
 Choice: TypeAlias = Literal["once", "session", "always", "deny"]
@@ -278,12 +287,17 @@ class RunFailed(_Event, frozen=True, tag="run.failed"):
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """What a stop cut off: model calls, tool calls by id, and whether a provider may still bill."""
+    """What a stop cut off: model calls, tool calls by id, and whether a provider may still bill.
+
+    `ended` tells of each process that was ended, and how; `left` of what goes on, such as a thread.
+    """
 
     model_calls: int = 0
     tool_calls: tuple[str, ...] = ()
     may_bill: bool = False
     problems: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class RunCancelled(_Event, frozen=True, tag="run.cancelled"):

@@ -65,7 +65,8 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
     `id` is ours and unique; `model_id` is what the model called it, for its ears only. What the
     tool made of the arguments is part of the record: a `problem` is told to the model and
     nothing runs; `gate` says whether a person is asked; `subject` is what exactly a yes is
-    given to, `key` how far a standing yes would reach.
+    given to, and `binding` all else that it depends on, a line each; `key` is how far a standing
+    yes would reach, "" if there can be none.
     """
 
     id: str
@@ -77,6 +78,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     subject: str = ""
     key: str = ""
+    binding: str = ""
 
 
 # --- messages --------------------------------------------------------------------------
@@ -121,6 +123,8 @@ class ToolSpec(Struct, frozen=True):
     #: May run at the same time as other parallel calls of one reply.
     parallel: bool = False
     timeout: float = 600.0
+    #: Characters of output that a model is shown of one call. The whole is kept.
+    output: int = 64 * 1024
 
 
 class Request(Struct, frozen=True):

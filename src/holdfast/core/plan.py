@@ -49,11 +49,15 @@ class Rules(Struct, frozen=True):
     epoch: int
     models: Container[str]
     tools: Container[str]
-    grants: tuple[Grant, ...] = ()
+    #: None: those that were granted in the run itself.
+    grants: tuple[Grant, ...] | None = None
     rescues: int = 5
     repeats: int = 3
     #: A fraction of this run's own, so that a crowd of runs does not retry at the same moment.
     spread: float = 1.0
+    #: What tools that were cut off have said on their way out: see Receipt.
+    ended: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class CallModel(Struct, frozen=True):
@@ -285,7 +289,7 @@ def may_start(state: RunState, call_id: str, rules: Rules) -> bool:
 
 
 def _wind_down(state: RunState, rules: Rules) -> Record:
-    return Record((*_cut_off(state, rules), RunCancelled(receipt=_receipt(state))))
+    return Record((*_cut_off(state, rules), RunCancelled(receipt=_receipt(state, rules))))
 
 
 def _cut_off(state: RunState, rules: Rules) -> tuple[Event, ...]:
@@ -315,10 +319,16 @@ def _cut(tool: ToolState, *, here: bool) -> ToolFinished:
     return ToolFinished(call_id=tool.call.id, outcome=outcome, output=told)
 
 
-def _receipt(state: RunState) -> Receipt:
+def _receipt(state: RunState, rules: Rules) -> Receipt:
     called = bool(state.attempt and state.attempt.open and not state.attempt.late)
     cut = tuple(t.call.id for t in state.open_tools if t.starts)
-    return Receipt(model_calls=int(called), tool_calls=cut, may_bill=called)
+    return Receipt(
+        model_calls=int(called),
+        tool_calls=cut,
+        may_bill=called,
+        ended=rules.ended,
+        left=rules.left,
+    )
 
 
 def _lost_too_often(state: RunState) -> RunFailed:

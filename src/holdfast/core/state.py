@@ -70,11 +70,12 @@ class Pending(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """A standing yes: `key` is as far as it reaches, `scope` how long."""
+    """A standing yes: `key` is as far as it reaches, `scope` how long; `rule` is what it is listed as."""
 
     tool: str
     key: str
     scope: Choice
+    rule: str = ""
 
 
 class RunState(Struct, frozen=True):

@@ -6,7 +6,7 @@ at what was recorded before the intent, so nothing starts after an acknowledged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from math import inf
 from typing import Any, assert_never
@@ -15,10 +15,13 @@ from zlib import crc32
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.calls.tasks import task_group
-from holdfast.core.events import ApprovalRequested, ToolStarted
+from holdfast.core.approval import Allowed, digest, verdict
+from holdfast.core.events import ApprovalRequested, ToolFinished, ToolStarted
 from holdfast.core.lease import remaining
+from holdfast.core.messages import ToolCall
 from holdfast.core.plan import (
     AskPerson,
     CallModel,
@@ -34,7 +37,7 @@ from holdfast.core.plan import (
 from holdfast.engine.call import call_model
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
-from holdfast.engine.use import use_tool
+from holdfast.engine.use import Traces, second_thoughts, use_tool
 from holdfast.errors import IllegalEvent
 
 
@@ -57,13 +60,13 @@ class Driver:
             worker=scribe.lease.worker,
             epoch=scribe.lease.epoch,
             models=means.models,
-            tools=means.tools,
-            grants=means.grants,
+            tools=means.tools_for(scribe.state.accepted),
             spread=crc32(scribe.lease.run_id.encode()) / 0xFFFFFFFF,
         )
         #: Something was started that may still be there when this run is let go of.
         self._company = False
         self._deadlines: dict[tuple[float, float], float] = {}
+        self._traces = Traces()
 
     async def drive(self) -> Again:
         """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
@@ -84,7 +87,8 @@ class Driver:
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
         while self._scribe.state.stopping:
-            step = plan(self._scribe.state, self._rules)
+            ended, left = tuple(self._traces.ended), tuple(self._traces.left)
+            step = plan(self._scribe.state, replace(self._rules, ended=ended, left=left))
             if not isinstance(step, Record):
                 return
             await self._scribe.record(*step.events)
@@ -93,7 +97,7 @@ class Driver:
         """Plan and perform until there is nothing to do, or a stop stands: then None."""
         due = self._scribe.lease.due
         while not self._scribe.state.stopping:
-            match plan(self._scribe.state, self._rules):
+            match plan(self._scribe.state, self._standing()):
                 case Rest(timer) as rest:
                     if timer is None or (self._left(timer) and not due):
                         return self._again(rest)
@@ -123,11 +127,39 @@ class Driver:
             case _:
                 assert_never(step)
 
+    def _standing(self) -> Rules:
+        """The rules as they stand now: a person may have granted or revoked one meanwhile."""
+        state, book = self._scribe.state, self._means.rulebook
+        if book is None or state.accepted is None or not state.open_tools:
+            return self._rules
+        grants = book.standing(self._scribe.lease.run_id, state.accepted)
+        return replace(self._rules, grants=grants)
+
     async def _start_tools(self, step: RunTools, tasks: TaskGroup) -> None:
-        await self._scribe.record(*(ToolStarted(call_id=call.id) for call in step.calls))
+        """Start those that are still what was looked at, and asked about, before."""
+        state, rules = self._scribe.state, self._standing()
+        others = [(call, second_thoughts(call, state, self._means)) for call in step.calls]
+        changed = [
+            ToolFinished(call_id=call.id, outcome="refused", output=why)
+            for call, why in others
+            if why
+        ]
+        if changed:
+            await self._scribe.record(*changed)
+            return
+        await self._scribe.record(*self._starts(step.calls, rules))
         for call in step.calls:
-            if may_start(self._scribe.state, call.id, self._rules):
-                self._start(tasks, use_tool, self._scribe, self._means, call)
+            if may_start(self._scribe.state, call.id, rules):
+                self._start(tasks, use_tool, self._scribe, self._means, call, self._traces)
+
+    def _starts(self, calls: Sequence[ToolCall], rules: Rules) -> list[ToolStarted]:
+        state = self._scribe.state
+        tools = {tool.call.id: tool for tool in state.tools}
+        verdicts = {call.id: verdict(state, tools[call.id], rules.grants) for call in calls}
+        return [
+            ToolStarted(call_id=id, rule=said.rule if isinstance(said, Allowed) else "")
+            for id, said in verdicts.items()
+        ]
 
     def _start(
         self, tasks: TaskGroup, act: Callable[..., Coroutine[Any, Any, None]], *given: object
@@ -145,6 +177,8 @@ class Driver:
                 subject=call.subject or call.arguments,
                 reason=ask.reason,
                 doubt=ask.doubt,
+                binding=call.binding,
+                digest=digest(call),
                 expires=accepted.approval_timeout if accepted else 0.0,
             )
             for call, ask in step.asks

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.core.codec import encode_messages
 from holdfast.core.events import (
     ApprovalAnswered,
+    ApprovalRequested,
     Choice,
     InputAdded,
     Recorded,
@@ -37,6 +38,7 @@ from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import (
     ApprovalAmbiguous,
+    ApprovalChanged,
     ApprovalSettled,
     InvalidRequest,
     NotFound,
@@ -129,26 +131,48 @@ class Runs:
         *,
         approval_id: str = "",
         everything: bool = False,
+        digest: str = "",
         by: str = "",
     ) -> tuple[str, ...]:
-        """Answer an approval, or all that are pending. Returns the ids this answer settled."""
+        """Answer an approval, or all that are pending. Returns the ids this answer settled.
+
+        `digest` is that of what was shown to whoever answers, if they say so. Raises ApprovalChanged
+        if that is not what is asked.
+        """
         if choice not in get_args(Choice):
             choices = ", ".join(get_args(Choice))
             raise InvalidRequest(f"{choice!r} is no answer; it must be one of {choices}")
         state = await self._living(run_id)
         settled: list[str] = []
         ids = _meant(run_id, state, approval_id, everything=everything)
+        _check_digest(state, ids, digest)
         for id in ids:
             wish = ApprovalAnswered(approval_id=id, choice=choice, by=by)
             before, state = await self._wish(run_id, wish, state)
-            if any(pending.request.approval_id == id for pending in before.pending):
-                settled.append(id)
+            for pending in before.pending:
+                if pending.request.approval_id == id:
+                    settled.append(id)
+                    await self._keep_rule(run_id, state, pending.request, choice, by)
         if state.stopping:
             raise RunStopping(run_id)
         if not settled:
             # Somebody was quicker: say how.
             raise ApprovalSettled(ids[0], state.settled[ids[0]])
         return tuple(settled)
+
+    async def _keep_rule(
+        self, run_id: str, state: RunState, request: ApprovalRequested, choice: Choice, by: str
+    ) -> None:
+        """Have a standing yes stand. If that fails the answer still counts, for this one call."""
+        book = self._means.rulebook
+        if choice not in ("session", "always") or book is None or state.accepted is None:
+            return
+        call = next(tool.call for tool in state.tools if tool.call.id == request.call_id)
+        try:
+            await book.grant(run_id, state.accepted, call, choice, by=by)
+        except StoreError as error:
+            about = {"run_id": run_id}
+            _log.warning("the answer to run %s holds once: %s", run_id, error, extra=about)
 
     async def add(
         self, run_id: str, parts: tuple[Part, ...], *, message_id: str = "", by: str = ""
@@ -216,3 +240,9 @@ def _meant(run_id: str, state: RunState, approval_id: str, *, everything: bool) 
     if len(pending) > 1 and not everything:
         raise ApprovalAmbiguous(pending)
     return pending
+
+
+def _check_digest(state: RunState, ids: Sequence[str], digest: str) -> None:
+    asked = [one.request for one in state.pending if one.request.approval_id in ids]
+    if digest and any(request.digest != digest for request in asked):
+        raise ApprovalChanged(asked[0].approval_id)

@@ -52,6 +52,7 @@ class LiveRun:
         self.lease = lease
         self.scope = anyio.CancelScope(deadline=tenure.over_at)
         self.scribe: Scribe | None = None
+        self.driver: Driver | None = None
         self.lost = False
         #: Set when something may have been wished for it.
         self.told = anyio.Event()
@@ -136,7 +137,7 @@ class Supervisor:
                 self._means.store, live.lease, self._means.secrets
             )
             scribe.pace = self._pace
-            driver = Driver(scribe, self._means)
+            driver = live.driver = Driver(scribe, self._means)
             async with task_group() as tasks:
                 live.listen = partial(self._start_heeding, live, scribe, tasks)
                 try:
@@ -178,7 +179,8 @@ class Supervisor:
         scribe.limit = LAST_WORDS
         if not scribe.state.stopping:
             await scribe.catch_up()
-        await Driver(scribe, self._means).wind_down()
+        # The one that carried it knows what was ended on the way.
+        await (live.driver or Driver(scribe, self._means)).wind_down()
         await scribe.give_back("drained", worker=live.lease.worker)
         await self._release(scribe, Again(0.0, seen=scribe.state.seq))
 

@@ -8,6 +8,7 @@ a secret along is not run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from holdfast.calls.foreign import MOST_WORDS, no_stray_cancel, told
 from holdfast.core.codec import canonical
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
-from holdfast.core.messages import Asked, BlobRef, ToolCall, lone, storable
+from holdfast.core.messages import Asked, BlobRef, ToolCall, ToolSpec, lone, storable
 from holdfast.core.secrets import Secrets
 from holdfast.core.state import RunState
 from holdfast.engine.means import Means
@@ -27,8 +28,8 @@ from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout
 from holdfast.ports import Review, ToolUse
 
-#: Characters of output a model is shown of one call. The whole is kept as a blob.
-OUTPUT_LIMIT = 64 * 1024
+#: By which a model reads on in an output that was shortened.
+READ_ON = "read_output"
 
 #: Characters of progress that are kept of one call.
 PROGRESS_LIMIT = 1024 * 1024
@@ -74,9 +75,28 @@ def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
         problem=shortened(storable(problem), means.secrets),
         gate=seen.gate,
         reason=seen.reason,
-        subject=seen.subject,
-        key=seen.key,
+        subject=storable(seen.subject),
+        key=storable(seen.key),
+        binding=storable(seen.binding),
     )
+
+
+def second_thoughts(call: ToolCall, state: RunState, means: Means) -> str:
+    """Why this call, which may start as far as it was looked at, should not; "" if it may.
+
+    What is to happen now must be what was looked at before, perhaps by a person and perhaps by a
+    process with other settings.
+    """
+    try:
+        seen = _look(call.tool, call.arguments, state, means)
+    except Exception as error:  # noqa: BLE001 - foreign code; the model is told
+        return f"not run: {told(error)}"
+    answered = any(tool.call is call and tool.answer for tool in state.tools)
+    stricter = seen.gate == "refuse" or (seen.gate == "ask" and call.gate == "auto")
+    if stricter and not (answered and seen.gate == "ask"):
+        return f"not run: {seen.reason or 'it is not allowed any more'}; this was not so before"
+    same = (storable(seen.subject), storable(seen.binding)) == (call.subject, call.binding)
+    return "" if same else "not run: it would not be what was looked at before; ask for it again"
 
 
 def _without_secrets(arguments: str, secrets: Secrets) -> str:
@@ -101,64 +121,103 @@ def _look(name: str, arguments: str, state: RunState, means: Means) -> Review:
         msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ToolError(f"the arguments of {name} must be a JSON object: {error}") from error
-    if name not in means.tools:
+    tools = means.tools_for(state.accepted)
+    if name not in tools:
         return Review(gate="ask", reason=f"{name} was not at hand to look at this call")
-    seen = means.tools[name].review(arguments)
+    seen = tools[name].review(arguments)
     if not isinstance(seen, Review):
         raise ToolError(f"{name} does not say whether this may run, so it does not")
     return seen
 
 
-async def use_tool(scribe: Scribe, means: Means, call: ToolCall) -> None:
-    """Run it within its time, and record what came of it."""
+#: Sentences of what a tool left behind that are kept, and characters of each.
+MOST_TRACES = 100
+LONGEST_TRACE = 300
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What tools that were cut off have said of themselves on their way out."""
+
+    ended: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def take(self, other: Traces) -> None:
+        self.ended.extend(other.ended)
+        self.left.extend(other.left)
+
+    @staticmethod
+    def note(kept: list[str], words: str) -> None:
+        if len(kept) < MOST_TRACES:
+            kept.append(storable(str(words))[:LONGEST_TRACE])
+
+
+async def use_tool(scribe: Scribe, means: Means, call: ToolCall, traces: Traces) -> None:
+    """Run it within its time, and record what came of it. `traces` are kept of what is cut off."""
     spec = scribe.state.spec(call.tool)
-    limit = spec.timeout if spec and spec.timeout else None
     began = anyio.current_time()
-    outcome: Outcome = "error"
-    progress = _Progress(scribe, call.id)
+    progress, own = _Progress(scribe, call.id), Traces()
+    use = ToolUse(
+        arguments=call.arguments,
+        effect_id=call.id,
+        progress=progress.report,
+        ended=partial(Traces.note, own.ended),
+        left=partial(Traces.note, own.left),
+    )
+    outcome: Outcome = "cancelled"
     try:
-        with anyio.move_on_after(limit) as time, no_stray_cancel(ToolError):
-            use = ToolUse(arguments=call.arguments, effect_id=call.id, progress=progress.report)
-            outcome, output = "ok", str(await means.tools[call.tool].run(use))
-        if time.cancelled_caught:
-            raise ToolTimeout(call.tool, limit or 0.0)
-    except ToolTimeout as error:
-        outcome, output = "timeout", str(error)
-    except ToolError as error:
-        outcome, output = "error", shortened(told(error), means.secrets)
-    except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        words = shortened(told(error), means.secrets)
-        outcome, output = "error", f"{type(error).__name__}: {words}"
+        outcome, output = await _run(use, call.tool, means, limit=spec.timeout if spec else 0.0)
     finally:
         progress.end(cut=outcome != "ok")
+        if outcome == "cancelled":
+            traces.take(own)
+    if outcome == "timeout":
+        output = "; ".join((output, *own.ended, *own.left))
     # Before it is shortened, and before it becomes a blob.
     output = means.secrets.mask(output)
-    finished, blobs = _result(call, outcome, output, round(anyio.current_time() - began, 6))
+    seconds = round(anyio.current_time() - began, 6)
+    finished = ToolFinished(call_id=call.id, outcome=outcome, output=output, seconds=seconds)
+    most = spec.output if spec and spec.output > 0 else ToolSpec("").output
+    finished, blobs = _kept(finished, most, read_on=scribe.state.spec(READ_ON) is not None)
     await scribe.record(finished, blobs=blobs)
 
 
-def _result(
-    call: ToolCall, outcome: Outcome, output: str, seconds: float
+async def _run(use: ToolUse, name: str, means: Means, *, limit: float) -> tuple[Outcome, str]:
+    try:
+        with anyio.move_on_after(limit or None) as time, no_stray_cancel(ToolError):
+            return "ok", str(await means.tools[name].run(use))
+        assert time.cancelled_caught
+        return "timeout", str(ToolTimeout(name, limit))
+    except ToolTimeout as error:
+        return "timeout", str(error)
+    except ToolError as error:
+        return "error", shortened(told(error), means.secrets)
+    except Exception as error:  # noqa: BLE001 - foreign code; the model is told
+        return "error", f"{type(error).__name__}: {shortened(told(error), means.secrets)}"
+
+
+def _kept(
+    finished: ToolFinished, most: int, *, read_on: bool
 ) -> tuple[ToolFinished, dict[str, bytes]]:
+    """What the model is told, and the whole of it where that is too much."""
+    output = finished.output
     if (where := lone(output)) is not None:
-        outcome = "error"
-        output = f"{call.tool} ran, but its output holds half a character at {where} and is lost"
-    if len(output) <= OUTPUT_LIMIT:
-        told = ToolFinished(call_id=call.id, outcome=outcome, output=output, seconds=seconds)
-        return told, {}
+        lost = f"it ran, but its output holds half a character at {where} and is lost"
+        return replace(finished, outcome="error", output=lost), {}
+    if len(output) <= most:
+        return finished, {}
     body = output.encode()
     ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
-    told = ToolFinished(
-        call_id=call.id, outcome=outcome, output=_shorten(output), blob=ref, seconds=seconds
-    )
-    return told, {ref.sha256: body}
+    told = _shorten(output, most, ref if read_on else None)
+    return replace(finished, output=told, blob=ref), {ref.sha256: body}
 
 
-def _shorten(output: str) -> str:
-    """The beginning and the end, and how much is left out between them."""
-    head, tail = output[: OUTPUT_LIMIT * 3 // 4], output[-OUTPUT_LIMIT // 4 :]
+def _shorten(output: str, most: int, ref: BlobRef | None) -> str:
+    """The beginning and the end, how much is left out between them, and how to read that."""
+    head, tail = output[: most * 3 // 4], output[-(most // 4) :]
     left_out = len(output) - len(head) - len(tail)
-    return f"{head}\n[… {left_out} characters left out; the whole output is kept …]\n{tail}"
+    how = f'; {READ_ON} with output "{ref.sha256}" and offset {len(head)} reads on' if ref else ""
+    return f"{head}\n[… {left_out} characters left out; the whole output is kept{how} …]\n{tail}"
 
 
 class _Progress:

@@ -10,7 +10,7 @@ the words of a turn from those of an earlier one goes with each attempt at it an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, TypeAlias
 
@@ -221,9 +221,11 @@ def approval(pending: Pending, tool: ToolState) -> Fields:
         "pattern_key": call.key,
         "pattern_keys": [call.key] if call.key else [],
         "args": _arguments(call),
-        "choices": ["once", "session", "deny"] if request.doubt else _CHOICES,
+        "choices": _choices(request, call),
         # A standing yes never covers a doubt.
-        "allow_permanent": not request.doubt,
+        "allow_permanent": bool(call.key) and not request.doubt,
+        "details": request.binding,
+        "digest": request.digest,
     }
     return {**asked, "expires_at": pending.at + request.expires} if request.expires else asked
 
@@ -264,7 +266,11 @@ class _Moment(NamedTuple):
 
 _Told: TypeAlias = tuple[Fields, ...]
 
-_CHOICES = ("once", "session", "always", "deny")
+def _choices(request: ApprovalRequested, call: ToolCall) -> Sequence[str]:
+    if not call.key:
+        # No rule could ever cover it.
+        return ("once", "deny")
+    return ("once", "session", "deny") if request.doubt else ("once", "session", "always", "deny")
 
 
 def _phase(moment: _Moment) -> _Told:
@@ -304,7 +310,8 @@ def _tool_started(moment: _Moment) -> _Told:
     call = find_tool(moment.now, moment.event.call_id).call
     line = " ".join((call.subject or call.arguments).split())
     preview = short(line, _MOST_PREVIEW)
-    return ({**_named(call), "args": _arguments(call), "preview": preview},)
+    told = {**_named(call), "args": _arguments(call), "preview": preview}
+    return ({**told, "rule": moment.event.rule} if moment.event.rule else told,)
 
 
 def _tool_progressed(moment: _Moment) -> _Told:

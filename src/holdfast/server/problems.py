@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.errors import (
     ApprovalAmbiguous,
+    ApprovalChanged,
     ApprovalSettled,
     Conflict,
     JournalDamaged,
@@ -105,6 +106,7 @@ TABLE: Mapping[type[Exception], Row] = {
     RunStopping: Row(409, "run_stopping"),
     NothingPending: Row(409, "approval_not_pending"),
     ApprovalSettled: Row(409, "approval_settled"),
+    ApprovalChanged: Row(409, "approval_changed"),
     ApprovalAmbiguous: Row(409, "approval_ambiguous"),
     Conflict: Row(409, "conflict"),
     StoreError: Row(503, "store_unavailable", OURS, 1, _UNAVAILABLE),

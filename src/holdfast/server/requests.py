@@ -87,6 +87,7 @@ class ApprovalRequest(Struct, frozen=True):
     choice: Choice
     approval_id: str = ""
     everything: bool = False
+    digest: str = ""
 
 
 class Admission(NamedTuple):
@@ -175,6 +176,7 @@ def read_approval(body: bytes) -> ApprovalRequest:
         choice,
         _approval_id(fields, "approval_id") or _approval_id(fields, "request_id"),
         _says_yes(fields.get("all")) or _says_yes(fields.get("resolve_all")),
+        _approval_id(fields, "digest"),
     )
 
 

@@ -239,6 +239,7 @@ class Service:
             asked.choice,
             approval_id=asked.approval_id,
             everything=asked.everything,
+            digest=asked.digest,
             by=principal,
         )
         return asked.choice, settled

@@ -26,7 +26,7 @@ from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.engine.worker import Worker
-from holdfast.ports import Clock, Model, Store, Tool
+from holdfast.ports import Clock, Model, Rulebook, Store, Tool
 from holdfast.stores.memory import MemoryStore
 
 
@@ -75,6 +75,7 @@ async def stage(
     store: Store | None = None,
     clock: Clock = anyio.current_time,
     lines: Mapping[str, Line] | None = None,
+    rulebook: Rulebook | None = None,
     **worker: Any,
 ) -> AsyncIterator[Stage]:
     """Set up, with one worker at work; leave at once at the end, whatever is still going on.
@@ -87,6 +88,7 @@ async def stage(
         tools={tool.spec.name: tool for tool in tools},
         clock=clock,
         lines=lines or {},
+        rulebook=rulebook,
     )
     play = Stage(means, Runs(means), Worker(means, **{"name": "worker", **worker}))
     async with task_group() as tasks:
