@@ -277,7 +277,7 @@ def test_a_file_may_set_everything(tmp_path):
     assert (found.max_concurrent_runs, found.max_queued_runs) == (20, 0)
     assert found.agent == AgentSettings("Be brief.", 20, ("read_*", "terminal"))
     assert found.budget == Budget(turns=50, seconds=3600, tokens=1_000_000, money=2.5)
-    assert found.tools == ToolSettings(False, "bwrap", "deny", 0)
+    assert found.tools == ToolSettings(False, "bwrap", "deny", 0, path=found.tools.path)
     assert found.retention == RetentionSettings(90)
     assert found.mcp == {
         "files": McpSettings("files", command=("npx", "-y", "server files")),

@@ -28,6 +28,7 @@ from holdfast.config.settings import (
     ToolSettings,
 )
 from holdfast.config.tables import Setting, Table, chosen
+from holdfast.config.tools import read_tools
 from holdfast.core.usage import Budget
 
 __all__ = [
@@ -85,7 +86,7 @@ def read_settings(
         agent=agent,
         budget=_budget(table, agent),
         server=read_server(table, environ, base=base, host=host, port=port, store=store),
-        tools=_tools(table),
+        tools=read_tools(table, environ, base=base),
         retention=_retention(table),
         mcp=_mcp(table),
         max_concurrent_runs=table.get("max_concurrent_runs", 1000).count(least=1),
@@ -163,18 +164,6 @@ def _budget(table: Table, agent: AgentSettings) -> Budget:
         seconds=budget.get("seconds", 0).number("a number of seconds, 0 for no limit"),
         tokens=budget.get("tokens", 0).count(must=_NO_LIMIT),
         money=budget.get("money", 0).number("a number, 0 for no limit"),
-    )
-
-
-def _tools(table: Table) -> ToolSettings:
-    tools = table.table("tools", "terminal jail approval approval_timeout")
-    return ToolSettings(
-        terminal=tools.get("terminal", True).flag(),
-        jail=tools.get("jail", "auto").one_of("auto", "bwrap", "off"),
-        approval=tools.get("approval", "ask").one_of("ask", "deny", "yolo"),
-        approval_timeout=tools.get("approval_timeout", 86_400).number(
-            "a number of seconds, 0 to wait for ever"
-        ),
     )
 
 

@@ -13,27 +13,27 @@ from holdfast.errors import ConfigError
 def folder(setting: Setting, base: Path) -> Path:
     """An absolute path that is no file. Seen from `base` if it is relative. Raises ConfigError."""
     with _asking(setting):
-        path = _path(setting, base, "the path of a directory")
-        if path.exists() and not path.is_dir():
+        found = path(setting, base, "the path of a directory")
+        if found.exists() and not found.is_dir():
             raise setting.refuse(f"is {_value(setting)}, which is a file; it must be a directory")
-        return path
+        return found
 
 
 def workspace(setting: Setting, base: Path) -> Path:
     """A directory that is there, for nobody would make it. Raises ConfigError."""
-    path = folder(setting, base)
-    if not path.exists():
+    found = folder(setting, base)
+    if not found.exists():
         raise setting.refuse(f"is {_value(setting)}, which is not there; it must be a directory")
-    return path
+    return found
 
 
 def existing_file(setting: Setting, base: Path) -> Path:
     """Raises ConfigError."""
     with _asking(setting):
-        path = _path(setting, base, "the path of a file")
-        if not path.is_file():
+        found = path(setting, base, "the path of a file")
+        if not found.is_file():
             raise setting.refuse(f"is {_value(setting)}, which is not there; it must be a file")
-        return path
+        return found
 
 
 def default_data(environ: Mapping[str, str], platform: str) -> Path:
@@ -51,7 +51,8 @@ def default_data(environ: Mapping[str, str], platform: str) -> Path:
         ) from error
 
 
-def _path(setting: Setting, base: Path, must: str) -> Path:
+def path(setting: Setting, base: Path, must: str) -> Path:
+    """An absolute path, whatever is there. Seen from `base` if it is relative. Raises ConfigError."""
     text = setting.text(must)
     if not text.strip() or "\0" in text:
         raise setting.wrong(must)

@@ -83,12 +83,22 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """`approval_timeout` of 0 waits for ever."""
+    """`approval_timeout` of 0 waits for ever.
+
+    A command is given `environment` and little else, finds programs on `path`, and sees of the home
+    directory only what is `visible`. `memory` is in megabytes for each of its processes.
+    """
 
     terminal: bool = True
     jail: str = "auto"
     approval: str = "ask"
     approval_timeout: float = 86_400.0
+    # It may hold what is nobody else's business.
+    environment: Mapping[str, str] = field(default_factory=nothing, repr=False)
+    path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    visible: tuple[Path, ...] = ()
+    memory: int = 4096
+    processes: int = 512
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ class Settings:
     agent: AgentSettings = AgentSettings()
     budget: Budget = field(default_factory=Budget)
     server: ServerSettings = ServerSettings()
-    tools: ToolSettings = ToolSettings()
+    tools: ToolSettings = field(default_factory=ToolSettings)
     retention: RetentionSettings = RetentionSettings()
     mcp: Mapping[str, McpSettings] = field(default_factory=nothing)
     max_concurrent_runs: int = 1000

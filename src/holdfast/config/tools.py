@@ -1,0 +1,42 @@
+"""What tools may do: the terminal, its jail, what it sees of this machine, and who is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from holdfast.config.places import path
+from holdfast.config.settings import ToolSettings
+from holdfast.config.tables import Setting, Table
+
+_KEYS = "terminal jail approval approval_timeout env visible memory processes"
+
+
+def read_tools(file: Table, environ: Mapping[str, str], *, base: Path) -> ToolSettings:
+    """Raises ConfigError."""
+    tools, usual = file.table("tools", _KEYS), ToolSettings()
+    return ToolSettings(
+        terminal=tools.get("terminal", usual.terminal).flag(),
+        jail=tools.get("jail", usual.jail).one_of("auto", "bwrap", "off"),
+        approval=tools.get("approval", usual.approval).one_of("ask", "deny", "yolo"),
+        approval_timeout=tools.get("approval_timeout", usual.approval_timeout).number(
+            "a number of seconds, 0 to wait for ever"
+        ),
+        environment=_environment(tools.get("env", []), environ),
+        path=environ.get("PATH") or usual.path,
+        visible=tuple(
+            path(each, base, "the path of something to see")
+            for each in tools.get("visible", []).each("paths")
+        ),
+        memory=tools.get("memory", usual.memory).count(
+            least=64, must="a whole number of megabytes, 64 or more"
+        ),
+        processes=tools.get("processes", usual.processes).count(least=16),
+    )
+
+
+def _environment(names: Setting, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables that a command is given besides the usual few, as they are now."""
+    wanted = names.words("names of variables")
+    return MappingProxyType({name: environ[name] for name in wanted if name in environ})

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import ToolSettings
+from holdfast.config.tables import Setting, Table
+from holdfast.config.tools import read_tools
+from holdfast.errors import ConfigError
+
+
+def read(environ=None, **values):
+    table = Table(Setting("holdfast.toml: ", {"tools": values}), "tools")
+    return read_tools(table, environ or {}, base=Path("/here"))
+
+
+def test_what_nobody_sets_is_as_it_is_by_default():
+    found = read()
+    usual = ToolSettings(path=found.path)
+    assert found == usual
+    assert "/usr/bin" in found.path.split(":")
+
+
+def test_a_command_gets_the_variables_that_are_named_and_there():
+    environ = {"CARGO_HOME": "/cargo", "SECRET": "x", "PATH": "/opt/bin"}
+    found = read(environ, env=["CARGO_HOME", "MISSING"])
+    assert dict(found.environment) == {"CARGO_HOME": "/cargo"}
+    assert found.path == "/opt/bin"
+    assert "/cargo" not in repr(found)
+
+
+def test_what_is_to_be_seen_of_the_home_directory_is_seen_from_the_file():
+    home = Path.home()
+    assert read(visible=["tools", "~/.cargo"]).visible == (Path("/here/tools"), home / ".cargo")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"memory": 1}, "tools.memory is 1; it must be a whole number of megabytes, 64 or more"),
+        ({"processes": 0}, "tools.processes is 0; it must be a whole number, 16 or more"),
+        ({"env": "HOME"}, 'tools.env is "HOME"; it must be a list of names of variables'),
+        ({"visible": [""]}, 'visible[1] is ""; it must be the path of something to see'),
+        ({"jails": "off"}, "tools.jails is not a setting; did you mean jail?"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_its_name(values, sentence):
+    with pytest.raises(ConfigError) as refused:
+        read(**values)
+    assert sentence in str(refused.value)
