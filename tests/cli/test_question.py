@@ -67,8 +67,31 @@ async def test_the_question_shows_what_why_and_whose_doubt():
         "  Careful: this may repeat call_0, of which nobody knows whether it took effect.\n"
         "  │ transfer 5\n"
         "  │ to\\u202e ada\\x1b\n"
-        "  Allow it: once, session or always (until this run ends), or deny? [deny] "
+        "  Allow it: once, or deny? [deny] "
     )
+
+
+async def test_the_question_shows_all_that_a_yes_depends_on_and_how_far_it_would_reach():
+    asked, paper = question(
+        "always", subject="git push", binding="directory: /w\nprofile: none\x1b", key='["git"]'
+    )
+    assert await asked.ask() == "always"
+    assert paper.getvalue() == (
+        "? pay needs your approval\n"
+        "  │ git push\n"
+        "  With:\n"
+        "  │ directory: /w\n"
+        "  │ profile: none\\x1b\n"
+        "  For this session, or always, that would cover:\n"
+        '  │ ["git"]\n'
+        "  Allow it: once, session, always, or deny? [deny] "
+    )
+
+
+async def test_what_no_rule_can_cover_cannot_be_allowed_for_longer():
+    asked, paper = question("always", "session", "once", subject="x")
+    assert await asked.ask() == "once"
+    assert paper.getvalue().count("is none of the answers") == 2
 
 
 async def test_a_long_subject_is_shown_whole_and_marked_on_every_line(monkeypatch):

@@ -165,6 +165,14 @@ def test_a_receipt_names_what_was_cut_off():
     assert receipt(Receipt(model_calls=1), {}) == "stopped; cut off: a model call"
 
 
+def test_a_receipt_tells_what_was_ended_and_what_goes_on():
+    told = receipt(Receipt(ended=("process 7: killed",), left=("thread 8: still running",)), {})
+    assert told.splitlines()[1:] == [
+        "  ended: process 7: killed",
+        "! goes on: thread 8: still running",
+    ]
+
+
 def test_what_a_tool_was_given_and_gave_back_is_shortened_to_a_line(monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     long = ToolCall(id="call_3", tool="write", arguments='{"text":"' + "x" * 100 + '"}')

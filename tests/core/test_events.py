@@ -134,6 +134,7 @@ DEFAULTS = {
         "expires": 0.0,
         "binding": "",
         "digest": "",
+        "key": "",
     },
     ApprovalAnswered: {"by": ""},
     StopRequested: {"by": "", "reason": ""},

@@ -26,7 +26,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.plan import Rules, plan
 from holdfast.core.run import RunState, ToolState
-from holdfast.models.demo import LOOK, NOTE, DemoModel, compose, pieces
+from holdfast.models.demo import LOOK, NOTE, TERMINAL, DemoModel, compose, pieces
 from holdfast.tools.demo import KeepNote, LookAround
 
 TOOLS = (LookAround.spec, KeepNote.spec)
@@ -108,6 +108,19 @@ def test_it_looks_around_first_then_asks_to_keep_a_note_then_is_done():
     third = ask(*ASKED, told(NOTE, "kept; there is 1 note now"))
     assert called(third) == []
     assert "kept; there is 1 note now" in third.text
+
+
+def test_told_a_command_it_runs_that_in_the_terminal_and_is_done():
+    tools = (*TOOLS, ToolSpec(TERMINAL))
+    reply = ask(said("$ ls -l | wc"), tools=tools)
+    assert [(call.tool, call.arguments) for call in reply.calls] == [
+        (TERMINAL, '{"command":"ls -l | wc"}')
+    ]
+    ran = AssistantMessage(calls=(ToolCall(id="call_3", tool=TERMINAL),))
+    end = ask(said("$ ls -l | wc"), ran, told(TERMINAL, "3 4 5"), tools=tools)
+    assert called(end) == [] and "terminal says: 3 4 5" in end.text
+    assert called(ask(said("$ ls"))) == [LOOK]
+    assert called(ask(said("$ "), tools=tools)) == [LOOK]
 
 
 def test_without_tools_it_just_talks():

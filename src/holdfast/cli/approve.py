@@ -47,8 +47,9 @@ def approve(
         str,
         Parameter(
             name="ANSWER",
-            help="once answers this call; session and always answer it and its like until the run"
-            " ends; deny is a no. Before it the approval's id, or the beginning of it, if several"
+            help="once answers this call; session and always answer the very same call as well, in"
+            " this session or whenever it comes up in this workspace, until the rule is revoked (see"
+            " holdfast rules); deny is a no. Before it the approval's id, or the beginning of it, if several"
             " are pending.",
         ),
     ],

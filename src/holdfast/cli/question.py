@@ -16,7 +16,8 @@ from holdfast.cli.visible import one_line, visible
 from holdfast.core.events import ApprovalRequested, Choice
 
 _CHOICES: tuple[Choice, ...] = get_args(Choice)
-_PROMPT = "  Allow it: once, session or always (until this run ends), or deny? [deny] "
+_PROMPT = "  Allow it: once, session, always, or deny? [deny] "
+_PROMPT_ONCE = "  Allow it: once, or deny? [deny] "
 
 
 class Question:
@@ -38,7 +39,7 @@ class Question:
                     return "deny"
                 # The terminal has echoed the line break.
                 self._terminal.returned()
-                if choice := choose(line):
+                if choice := choose(line, standing=bool(self.request.key)):
                     return choice
                 self._terminal.line(f"  “{line}” is none of the answers.", "yellow")
 
@@ -50,7 +51,7 @@ class Question:
     def _prompt(self) -> None:
         self._prompted = True
         self._terminal.fresh()
-        self._terminal.write(_PROMPT, "bold")
+        self._terminal.write(_PROMPT if self.request.key else _PROMPT_ONCE, "bold")
 
 
 def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
@@ -65,16 +66,27 @@ def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
             " took effect.",
             "bold red",
         )
-    for line in visible(request.subject, exact=True).split("\n"):
+    _show_exactly(request.subject, terminal)
+    if request.binding:
+        terminal.line("  With:")
+        _show_exactly(request.binding, terminal)
+    if request.key:
+        terminal.line("  For this session, or always, that would cover:")
+        _show_exactly(request.key, terminal)
+
+
+def _show_exactly(text: str, terminal: Terminal) -> None:
+    for line in visible(text, exact=True).split("\n"):
         # Cut here and not by the terminal, so that no line can pass for one of ours.
         for piece in chop_cells(line, max(terminal.width - 5, 20)) or [""]:
             terminal.line(f"  │ {piece}")
 
 
-def choose(line: str) -> Choice | None:
-    """The answer in these words, or None if they are no answer."""
+def choose(line: str, *, standing: bool = True) -> Choice | None:
+    """The answer in these words, or None if they are no answer. `standing`: it may be for longer."""
     word = line.strip().lower()
     if word in ("", "n", "no"):
         return "deny"
     fitting = [choice for choice in _CHOICES if choice.startswith(word)]
-    return fitting[0] if len(fitting) == 1 else None
+    known = [choice for choice in fitting if standing or choice in ("once", "deny")]
+    return known[0] if len(known) == 1 else None

@@ -171,8 +171,9 @@ class Screen:
 
     def tool_started(self, event: ToolStarted) -> None:
         call = self._calls.get(event.call_id, _NO_CALL)
-        arguments = "" if call.arguments == "{}" else f" {call.arguments}"
-        self._note(self._short(f"→ {call.tool}{arguments}"), "cyan")
+        what = call.subject or ("" if call.arguments == "{}" else call.arguments)
+        by = f" (by {event.rule})" if event.rule else ""
+        self._note(self._short(f"→ {call.tool}{by} {what}".rstrip()), "cyan")
 
     def tool_progressed(self, event: ToolProgressed) -> None:
         self._stream(self._notes, event, event.text, "dim")
@@ -289,7 +290,9 @@ def receipt(receipt: Receipt, calls: Mapping[str, ToolCall]) -> str:
         may = ", which may still be billed" if receipt.may_bill else ""
         cut.insert(0, f"a model call{may}")
     told = f"stopped; cut off: {'; '.join(cut)}" if cut else "stopped; nothing was cut off"
-    return "\n".join((told, *(f"! {problem}" for problem in receipt.problems)))
+    ended = (f"  ended: {words}" for words in receipt.ended)
+    left = (f"! goes on: {words}" for words in receipt.left)
+    return "\n".join((told, *ended, *left, *(f"! {problem}" for problem in receipt.problems)))
 
 
 _SHOW: Mapping[type[object], Callable[[Screen, Any], None]] = {

@@ -239,6 +239,7 @@ class ApprovalRequested(_Event, frozen=True, tag="approval.requested"):
     expires: float = 0.0
     binding: str = ""
     digest: str = ""
+    key: str = ""
 
 
 Choice: TypeAlias = Literal["once", "session", "always", "deny"]

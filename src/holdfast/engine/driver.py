@@ -179,6 +179,7 @@ class Driver:
                 doubt=ask.doubt,
                 binding=call.binding,
                 digest=digest(call),
+                key=call.key,
                 expires=accepted.approval_timeout if accepted else 0.0,
             )
             for call, ask in step.asks

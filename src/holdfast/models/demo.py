@@ -2,7 +2,7 @@
 
 On first acquaintance it looks around with a tool that only reads, then asks to keep a note,
 which takes a person's yes, and answers to whatever came of that. Later it just talks, and asks
-again when the word "note" comes up.
+again when the word "note" comes up. Told "$ ls", it runs that in the terminal.
 
 It decides from the conversation alone. So it goes on after a crash, an approval or a message
 thrown in, as any model would, and the same conversation always gets the same reply.
@@ -38,6 +38,7 @@ from holdfast.core.usage import Usage
 #: The tools it knows how to use, if the request offers them.
 LOOK = "look_around"
 NOTE = "keep_note"
+TERMINAL = "terminal"
 
 #: Characters of somebody's words that it says back, and that it would keep.
 _QUOTED = 200
@@ -109,6 +110,9 @@ def compose(request: Request) -> Reply:
         if isinstance(message, AssistantMessage)
         for call in message.calls
     }
+    if TERMINAL in offered and (command := _command(exchange)):
+        done = TERMINAL in used
+        return _answer(exchange, at_hand=True) if done else _run(exchange, command)
     if not met and LOOK in offered - used:
         return _look(exchange)
     if NOTE in offered - used and (not met or _mentions_a_note(exchange)):
@@ -121,7 +125,15 @@ def pieces(text: str) -> Iterator[str]:
     return (found[0] for found in re.finditer(r"\S{1,40}\s*|\s+", text))
 
 
-# --- the three things it can say -----------------------------------------------------------
+# --- the four things it can say ------------------------------------------------------------
+
+
+def _run(exchange: Sequence[Message], command: str) -> Reply:
+    return Reply(
+        thought="A command. What it may do is not for me to decide.",
+        text=f"{_opening(exchange)}I run that in the terminal.",
+        calls=(Asked(TERMINAL, msgspec.json.encode({"command": command}).decode(), "demo_run"),),
+    )
 
 
 def _look(exchange: Sequence[Message]) -> Reply:
@@ -200,6 +212,13 @@ def _words(exchange: Sequence[Message]) -> str:
     """What people said, all of it."""
     said = (plain(message.parts) for message in exchange if isinstance(message, UserMessage))
     return "\n".join(words for words in said if words.strip())
+
+
+def _command(exchange: Sequence[Message]) -> str:
+    """What is to be run, if the last thing that somebody said is a command."""
+    said = [message for message in exchange if isinstance(message, UserMessage)]
+    words = plain(said[-1].parts).strip() if said else ""
+    return words.removeprefix("$ ").strip() if words.startswith("$ ") else ""
 
 
 def _mentions_a_note(exchange: Sequence[Message]) -> bool:
