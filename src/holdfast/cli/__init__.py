@@ -39,9 +39,11 @@ _COMMANDS = {
     "tail": "Follow a run as it goes.",
     "stop": "End a run that was left unfinished.",
     "approve": "Answer an approval that a run waits for.",
+    "rules": "List the standing answers, and revoke them.",
     "models": "List the models, and try one.",
     "journal": "Verify, export and import what is stored.",
     "backup": "Copy all runs to a file.",
+    "doctor": "Say how things stand on this machine.",
 }
 
 

@@ -1,0 +1,252 @@
+"""Commands: what is run, where, how far it reaches, and who is asked before.
+
+A command runs in the jail unless it asks for more, and more is for a person to give. Each starts
+afresh, with an environment of our making: nothing of the server's own gets in, keys least of all.
+What runs unasked and without a jail gets the environment under which it was judged harmless; what a
+person agreed to gets one in which it can do its work.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.core.messages import Gate, ToolSpec
+from holdfast.errors import ToolError
+from holdfast.ports import Review, ToolUse
+from holdfast.tools.arguments import read_arguments, schema
+from holdfast.tools.gate import SAFE_ENVIRONMENT, judge
+from holdfast.tools.jail import Jail, jail_environment
+from holdfast.tools.process import Finished, run_process
+
+#: Where commands are found when nobody says where.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+#: Characters of output that are kept of one command. A model is shown fewer.
+MOST_OUTPUT = 1024 * 1024
+
+#: Characters that a model is told of a command whose time was up: an error is not kept whole.
+_LAST_WORDS = 3000
+
+_WANTS = {
+    "jail": "",
+    "network": "it wants the network",
+    "host": "it wants to run outside of the jail, as you",
+}
+
+_ABOUT = (
+    "Runs a command with bash and returns what it wrote and its exit code. Each command starts"
+    " afresh: a changed directory or variable does not last, nothing can be typed into it, and what it"
+    " leaves running in the background is ended with it. {reach}"
+)
+_JAILED = (
+    "It runs in a jail that can write to the workspace and reaches no network. Only if it fails for"
+    ' want of that, ask for more by `access`: a person then decides. "network" is the jail with'
+    ' a network, "host" is no jail at all.'
+)
+_FREE = "There is no jail here, so a person is asked about whatever does more than look."
+
+
+class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
+    command: Annotated[str, Meta(min_length=1, max_length=65536, description="for bash -c")]
+    timeout: Annotated[int, Meta(ge=1, le=3600, description="seconds until it is ended")] = 180
+    workdir: Annotated[str, Meta(description="a directory, relative to the workspace")] = "."
+    access: Annotated[
+        Literal["jail", "network", "host"], Meta(description="how far the command may reach")
+    ] = "jail"
+
+
+class Terminal:
+    """Runs commands in a workspace. Without a `jail`, for the reason `why`, it runs them as they are.
+
+    `ours` are paths that no command may touch, `environment` is given to every command. `tested`
+    says why the jail is not to be relied on, or ""; it is asked before the first command in it.
+    With "yolo" nobody is asked about what stays in the jail.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        jail: Jail | None,
+        why: str = "",
+        environment: Mapping[str, str] = {},
+        ours: Sequence[Path] = (),
+        approval: Literal["ask", "yolo"] = "ask",
+        tested: Callable[[], Awaitable[str]] | None = None,
+        path: str = SYSTEM_PATH,
+        home: str = "",
+    ) -> None:
+        self.workspace = str(workspace)
+        self.spec = ToolSpec(
+            name="terminal",
+            description=_ABOUT.format(reach=_JAILED if jail else _FREE),
+            schema=schema(Arguments),
+            network=True,
+            # Longer than any command may take: what ends one here can show what it said.
+            timeout=3700.0,
+            output=30_000,
+        )
+        self._jail, self._why, self._ours, self._approval = jail, why, tuple(ours), approval
+        self._tested = tested
+        self._inside = jail_environment(path, extra=environment)
+        self._outside = {
+            "PATH": path,
+            "HOME": home or _home(os.getuid()),
+            "LANG": SAFE_ENVIRONMENT["LANG"],
+            "TERM": SAFE_ENVIRONMENT["TERM"],
+            **environment,
+        }
+
+    def review(self, arguments: str) -> Review:
+        given = read_arguments(self.spec.name, Arguments, arguments)
+        return self._review(given, self._directory(given.workdir))
+
+    async def run(self, use: ToolUse) -> str:
+        given = read_arguments(self.spec.name, Arguments, use.arguments)
+        directory = self._directory(given.workdir)
+        gate = self._review(given, directory).gate
+        if gate == "refuse":
+            raise ToolError("not run: this command is refused")
+        heard = _Heard(use.progress)
+        jail = self._jail_for(given)
+        if jail:
+            await self._test()
+        began = anyio.current_time()
+        with anyio.move_on_after(given.timeout):
+            run = _bare if jail is None else partial(jail.run, network=given.access == "network")
+            finished = await run(
+                given.command,
+                cwd=directory,
+                env=self._environment(given, gate),
+                hear=heard.hear,
+                most=MOST_OUTPUT,
+                ended=use.ended,
+                marker=use.effect_id,
+            )
+            return _told(finished, anyio.current_time() - began)
+        raise ToolError(
+            f"ended after {given.timeout} s, its limit; it may have had effects. Its last words:\n"
+            f"{heard.last_words() or '(no output)'}"
+        )
+
+    def _directory(self, workdir: str) -> Path:
+        """Where it stands once every link is followed, so that no link leads out."""
+        workspace = Path(self.workspace)
+        try:
+            root, directory = workspace.resolve(), (workspace / workdir).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ToolError(f"there is no directory {workdir!r} in the workspace") from error
+        if not directory.is_relative_to(root):
+            raise ToolError(f"{workdir!r} leads out of the workspace")
+        if not directory.is_dir():
+            raise ToolError(f"{workdir!r} is not a directory")
+        return directory
+
+    def _review(self, given: Arguments, directory: Path) -> Review:
+        jail = self._jail_for(given)
+        ruling = judge(
+            given.command,
+            jailed=jail is not None,
+            workspace=Path(self.workspace).resolve(),
+            directory=directory,
+            ours=self._ours,
+            pid=os.getpid(),
+        )
+        gate = self._gate(ruling.gate, given)
+        reasons = (*(self._wants(given) if gate == "ask" else ()), ruling.reason)
+        words = msgspec.json.encode(ruling.words).decode()
+        return Review(
+            gate=gate,
+            reason="; ".join(filter(None, reasons)),
+            subject=given.command,
+            # Without a jail everything reaches as far as it would on the host.
+            key=f"{given.access if jail else 'host'} {words}" if ruling.words else "",
+            binding=self._binding(given, directory, gate),
+        )
+
+    def _jail_for(self, given: Arguments) -> Jail | None:
+        return None if given.access == "host" else self._jail
+
+    def _gate(self, gate: Gate, given: Arguments) -> Gate:
+        if gate == "refuse":
+            return gate
+        if given.access != "jail":
+            return "ask"
+        return "auto" if self._jail and self._approval == "yolo" else gate
+
+    def _wants(self, given: Arguments) -> Sequence[str]:
+        missing = "" if self._jail else f"there is no jail: {self._why or 'none was given'}"
+        return _WANTS[given.access], missing
+
+    def _environment(self, given: Arguments, gate: Gate) -> Mapping[str, str]:
+        if self._jail_for(given):
+            return self._inside
+        return SAFE_ENVIRONMENT if gate == "auto" else self._outside
+
+    def _binding(self, given: Arguments, directory: Path, gate: Gate) -> str:
+        jail = self._jail_for(given)
+        profile = (
+            jail.profile(network=given.access == "network")
+            if jail
+            else "no jail: runs as you, with the network"
+        )
+        return (
+            "run by: bash -c\n"
+            f"directory: {directory}\n"
+            f"environment: {' '.join(sorted(self._environment(given, gate)))}\n"
+            f"profile: {profile}\n"
+            f"timeout: {given.timeout} s"
+        )
+
+    async def _test(self) -> None:
+        if self._tested is None:
+            return
+        if failed := await self._tested():
+            raise ToolError(f"not run: {failed}")
+        self._tested = None
+
+
+async def _bare(command: str, **rest: Any) -> Finished:
+    return await run_process(["bash", "-c", command], **rest)
+
+
+class _Heard:
+    """What a command says, handed on as it comes, and the last of it kept for when its time is up."""
+
+    def __init__(self, progress: Callable[[str], Awaitable[None]]) -> None:
+        self._progress = progress
+        self._last = ""
+        self._cut = False
+
+    async def hear(self, words: str) -> None:
+        last = self._last + words
+        self._last = last[-_LAST_WORDS:]
+        self._cut = self._cut or len(last) > _LAST_WORDS
+        await self._progress(words)
+
+    def last_words(self) -> str:
+        return f"[…] {self._last}" if self._cut else self._last
+
+
+def _told(finished: Finished, seconds: float) -> str:
+    lines = [finished.output.removesuffix("\n") or "(no output)"]
+    if finished.cut:
+        lines.append(f"[{finished.cut} more characters were not kept]")
+    return "\n".join([*lines, f"[exit code {finished.code}, {seconds:.1f} s]"])
+
+
+def _home(user: int) -> str:
+    """By the list of users, not by a variable: who starts a server may have left that as it was."""
+    try:
+        return pwd.getpwuid(user).pw_dir
+    except KeyError:
+        return "/"
