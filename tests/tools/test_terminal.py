@@ -202,6 +202,9 @@ async def test_a_standing_yes_reaches_no_further_than_where_it_was_given(workspa
         jailed.review(asked(command, access="host")).key,
     ]
     assert [key.partition(" ")[0] for key in keys] == ["jail", "network", "host"]
+    # What would run unasked in the jail may be allowed for good with the network.
+    wanted = jailed.review(asked("npm install", access="network"))
+    assert wanted.key == 'network ["npm","install"]'
     assert json.loads(keys[0].partition(" ")[2])[:2] == ["git", "push"]
     # Without a jail everything runs as on the host, and nothing less covers it.
     for access in ("jail", "network", "host"):

@@ -276,11 +276,11 @@ def _tools(settings: Settings) -> Iterator[Check]:
     match tools.approval:
         case "yolo":
             remedy = 'set tools.approval to "ask"'
-            yield Check("approval", "warning", "yolo: nobody is asked about anything", remedy)
+            yield Check("approval", "warning", "yolo: nobody is asked about what stays in the jail", remedy)
         case "deny":
             yield Check("approval", "ok", "deny: what somebody would be asked about is refused")
         case _:
-            yield Check("approval", "ok", "ask: a person is asked before anything is changed")
+            yield Check("approval", "ok", "ask: about what leaves the jail or is hard to take back")
 
 
 # --- the jail --------------------------------------------------------------------------

@@ -1,0 +1,282 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.tools.gate import LONGEST, SAFE_ENVIRONMENT, Ruling, judge
+from tests.tools.corpus import (
+    ASKED,
+    BEYOND_A_JAIL,
+    EVERYDAY,
+    READING,
+    REFUSED,
+    furnish,
+)
+
+PID = 4242
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    return Path(os.path.realpath(tmp_path_factory.mktemp("gate")))
+
+
+@pytest.fixture(scope="module")
+def workspace(beside):
+    workspace = beside / "workspace"
+    workspace.mkdir()
+    furnish(workspace, beside)
+    return workspace
+
+
+@pytest.fixture
+def ruled(workspace, beside):
+    def ruled(command, *, jailed=False, directory=None, **more):
+        return judge(
+            command.replace("@OURS@", str(beside / "ours")),
+            jailed=jailed,
+            workspace=workspace,
+            directory=directory or workspace,
+            ours=[beside / "ours"],
+            pid=PID,
+            **more,
+        )
+
+    return ruled
+
+
+def test_the_corpus_is_as_large_as_it_is_meant_to_be():
+    assert len({*REFUSED, *ASKED}) >= 300
+    assert len(READING) >= 30 and len(EVERYDAY) >= 50
+
+
+@pytest.mark.parametrize("jailed", [False, True], ids=["free", "jailed"])
+def test_what_nobody_can_want_is_refused_jail_or_not(ruled, jailed):
+    for command in REFUSED:
+        ruling = ruled(command, jailed=jailed)
+        assert ruling.gate == "refuse", (command, ruling)
+        assert ruling.reason.startswith("it ") and not ruling.words
+
+
+def test_without_a_jail_nothing_doubtful_runs_unasked(ruled):
+    for command in ASKED:
+        ruling = ruled(command)
+        assert ruling.gate == "ask", (command, ruling)
+        assert ruling.reason.startswith("it ")
+
+
+def test_of_what_only_reads_hardly_anything_is_asked_about(ruled):
+    asked = {command: ruling for command in READING if (ruling := ruled(command)).gate != "auto"}
+    assert set(asked) == {"ls *.md", 'grep -rin "to\\|do" src --include=*.py'}, asked
+
+
+def test_in_a_jail_everyday_work_runs_unasked(ruled):
+    for command in EVERYDAY:
+        found = ruled(command, jailed=True)
+        assert (found.gate, found.reason) == ("auto", ""), command
+
+
+def test_even_in_a_jail_some_things_are_asked_about(ruled):
+    for command in BEYOND_A_JAIL:
+        ruling = ruled(command, jailed=True)
+        assert ruling.gate == "ask", (command, ruling)
+        assert ruling.reason.startswith("it ")
+        assert ruled(command).gate != "auto"
+
+
+# --- reasons and standing answers ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("ls > out.txt", "it writes to a file (> out.txt)"),
+        ("A=1 ls", "it sets a variable (A=1)"),
+        ("ls *.py", "it cannot be read with certainty: *.py"),
+        (
+            "ls $(id)",
+            "it cannot be read with certainty: there is a command in place of a word in it",
+        ),
+        ("ls 'x", "it cannot be read with certainty: the shell's grammar does not fit it"),
+        ("python3 x.py", "it runs python3, which is not on the list of programs that only read"),
+        ("cat ../x", "it reads ../x, which is outside the workspace"),
+        ("cat .env", "it reads .env, which looks like a secret"),
+        ("", "it says nothing to run"),
+    ],
+)
+def test_a_reason_names_the_cause(ruled, command, reason):
+    assert ruled(command).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("touch x", ("touch", "x")),
+        ("pytest -q 'tests/a b'", ("pytest", "-q", "tests/a b")),
+        ("git push origin main", ("git", "push", "origin", "main")),
+        ("npm ci", ("npm", "ci")),
+        ("cargo build", ("cargo", "build")),
+        ("find . -delete -name x", ("find", ".", "-delete", "-name", "x")),
+    ],
+)
+def test_a_standing_yes_may_cover_one_command_of_literal_words(ruled, command, words):
+    assert ruled(command).words == words
+
+
+MAY_RUN_ANYTHING = """
+    touch x; touch y
+    touch x | cat
+    touch x > y
+    touch $x
+    touch *
+    touch $(id)
+    A=1 touch x
+    touch x &
+    (touch x)
+    touch x ...
+    ./touch x
+    /usr/bin/touch x
+    python3 -c 1
+    python3.11 x.py
+    bash x.sh
+    sh -c 'touch x'
+    perl x
+    node x
+    env touch x
+    sudo touch x
+    xargs touch
+    find . -exec touch {} +
+    git
+    git -c a.b=c push
+    git -C x push
+    git --no-pager
+    npm run build
+    pnpm run x
+    yarn run x
+    npm exec x
+    npx x
+    npm
+    uv run x
+    make test
+    eval touch
+    exec touch
+    command touch
+    nohup touch x
+    timeout 5 touch x
+    ssh host touch x
+    docker run x
+    awk 1
+    sed -i s/a/b/ x
+    vim x
+    tar xf x
+    [ -f x ]
+    touch 'x
+"""
+
+
+def test_no_standing_yes_is_possible_for_what_may_run_anything(ruled):
+    for command in MAY_RUN_ANYTHING.strip().splitlines():
+        ruling = ruled(command.strip())
+        assert ruling.gate == "ask" and ruling.words == (), command
+
+
+def test_a_standing_yes_may_be_given_to_what_is_asked_about_in_a_jail(ruled):
+    assert ruled("git push", jailed=True).words == ("git", "push")
+
+
+# --- places ----------------------------------------------------------------------------
+
+
+def test_a_path_counts_from_where_the_command_runs(ruled, workspace):
+    assert ruled("cat ../README.md", directory=workspace / "src").gate == "auto"
+    assert ruled("cat ../README.md").gate == "ask"
+    assert ruled(f"cat {workspace}/README.md").gate == "auto"
+
+
+def test_a_workspace_that_is_reached_by_a_link_is_the_same_workspace(workspace, beside):
+    (beside / "alias").symlink_to(workspace)
+    ruling = judge(
+        "cat README.md", jailed=False, workspace=beside / "alias", directory=beside / "alias"
+    )
+    assert ruling.gate == "auto"
+
+
+def test_ours_in_a_home_directory_is_known_by_its_end(workspace, beside):
+    for command in ("cat ~/workspace/src/key", "cat $HOME/src/key", 'cat "${HOME}/src"'):
+        ours = [workspace / "src"]
+        ruling = judge(command, jailed=True, workspace=workspace, directory=workspace, ours=ours)
+        assert ruling.gate == "refuse", command
+    for command in ("cat ~/notes", "cat ~", "cat ~/sr"):
+        ours = [workspace / "src"]
+        ruling = judge(command, jailed=True, workspace=workspace, directory=workspace, ours=ours)
+        assert ruling.gate == "auto", command
+
+
+def test_reading_through_a_tree_with_ours_in_it_is_asked_about(workspace):
+    ours = [workspace / "src"]
+    ruling = judge("grep -r x .", jailed=False, workspace=workspace, directory=workspace, ours=ours)
+    assert ruling.gate == "ask" and "ours" in ruling.reason
+
+
+def test_outside_the_workspace_nothing_runs_unasked(workspace, beside):
+    ruling = judge("ls", jailed=False, workspace=workspace, directory=beside)
+    assert ruling == Ruling("ask", "it would run outside the workspace", ("ls",))
+
+
+def test_without_our_pid_only_names_are_known(workspace):
+    ruling = judge("kill 0", jailed=True, workspace=workspace, directory=workspace)
+    assert ruling.gate == "auto"
+
+
+def test_a_list_of_signals_ends_nobody(ruled):
+    assert ruled("kill -l holdfast", jailed=True).gate == "auto"
+
+
+# --- hostile texts ---------------------------------------------------------------------
+
+
+def test_many_commands_in_one_are_asked_about(ruled):
+    assert ruled("ls;" * 200).gate == "auto"
+    for jailed in (False, True):
+        assert ruled("ls;" * 201 + "rm -rf /", jailed=jailed).gate == "refuse"
+        ruling = ruled("ls;" * 201, jailed=jailed)
+        assert ruling.gate == "ask" and "200 commands" in ruling.reason
+
+
+def test_commands_within_commands_are_followed_so_far_and_no_further(ruled):
+    assert ruled("env " * 4 + "rm -rf /", jailed=True).gate == "refuse"
+    ruling = ruled("env " * 8 + "true", jailed=True)
+    assert ruling.gate == "ask" and "deeper" in ruling.reason
+
+
+PIECES = (
+    *("(", "$(", "`", '"', "${a", "a;", "a|", "<<E\n", "a=(", "a\n", "$'", "\\", "sh -c ", "env "),
+    *("cd a;", "rm ", "find ", "$IFS", ":(){", "find -exec "),
+)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("jailed", [False, True], ids=["free", "jailed"])
+def test_the_longest_text_is_judged_in_bounded_time(ruled, jailed):
+    # The last ones are as much as the parser is given to do.
+    costly = ("a|" * 1400, "${a" * 1150, "a=(" * 33 + "x" * 60_000, "<<E\n" * 33 + "x" * 60_000)
+    for text in (*((piece * LONGEST)[:LONGEST] for piece in PIECES), *costly):
+        began = time.perf_counter()
+        ruled(text, jailed=jailed)
+        assert time.perf_counter() - began < 5, text[:20]
+
+
+def test_an_environment_for_git_is_complete():
+    count = int(SAFE_ENVIRONMENT["GIT_CONFIG_COUNT"])
+    for number in range(count):
+        assert SAFE_ENVIRONMENT[f"GIT_CONFIG_KEY_{number}"]
+        assert SAFE_ENVIRONMENT[f"GIT_CONFIG_VALUE_{number}"]
+    assert f"GIT_CONFIG_KEY_{count}" not in SAFE_ENVIRONMENT
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    program = "import sys, holdfast.tools.gate; sys.exit('tree_sitter' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

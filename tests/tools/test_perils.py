@@ -1,0 +1,143 @@
+import pytest
+
+from holdfast.tools.perils import MANY, Scene, git_words, question, refusal
+from holdfast.tools.shell import parse
+from holdfast.tools.wrappers import revealed
+
+
+@pytest.fixture
+def scene(tmp_path):
+    (tmp_path / "workspace/src").mkdir(parents=True)
+    workspace = str(tmp_path / "workspace")
+    return Scene(workspace, (workspace,), (str(tmp_path / "ours"),), 4242)
+
+
+INTENTS = (
+    ("rm -rf x", ""),
+    ("rm -rf $x", ""),
+    ("rm -rf /tmp/x", ""),
+    ("rm -rf ~/x", ""),
+    ("rm -rf *", ""),
+    ("rm -rf src/..", "the workspace itself"),
+    ("rm -rf ../*", "the workspace and more"),
+    ("cd src && rm -rf ../..", "the workspace"),
+    ("rm -rf ../ours", "keeps this safe"),
+    ("rm -rf ../our{s,}", ""),
+    ("chmod -R u+w src", ""),
+    ("chmod 755 /", ""),
+    ("chmod -R 755 /", "destroys /"),
+    ("find / -name core -delete", ""),
+    ("find / -delete", "destroys /"),
+    ("find / -print", ""),
+    ("dd if=/dev/sda of=x", ""),
+    ("dd of=/dev//sda", "device"),
+    ("tee x", ""),
+    ("echo x > /dev/null", ""),
+    ("mv a b", ""),
+    ("mv a /dev/sda", "device"),
+    ("mv ~ x", "moves"),
+    ("init 3", ""),
+    ("init 6", "stops"),
+    ("systemctl restart x", ""),
+    ("systemctl halt", "stops"),
+    ("kill -1 5", ""),
+    ("kill 5 -1", "every process"),
+    ("kill -l", ""),
+    ("pkill -l holdfast", "ends the process"),
+    ("cat a=../ours/x", "keeps this safe"),
+    ("cat --file=../ours/x", "keeps this safe"),
+    ("cat ../ours2", ""),
+    ("cat " + "x" * 5000, ""),
+)
+
+
+def test_intent_is_told_from_the_words(scene):
+    for text, cause in INTENTS:
+        found = refusal(text, revealed(parse(text).commands)[0], scene)
+        assert cause in found and bool(found) == bool(cause), (text, found)
+
+
+def test_the_root_is_not_destroyed_by_being_within_itself(scene):
+    top = Scene("/", ("/",), ("/ours",))
+    assert refusal("", parse("rm -r x").commands, top) == ""
+    assert refusal("", parse("rm -r .").commands, top)
+
+
+def test_what_ours_is_in_is_not_destroyed_either(scene, tmp_path):
+    around = Scene(scene.workspace, scene.directories, (str(tmp_path / "data/deep/ours"),))
+    assert "keeps this safe" in refusal("", parse("rm -r ../data").commands, around)
+    assert refusal("", parse("ls ../data").commands, around) == ""
+
+
+def test_nothing_is_ours_where_nothing_is_named(scene):
+    bare = Scene(scene.workspace, scene.directories)
+    text = "cat ../ours/x; kill 0; kill 4242"
+    assert refusal(text, parse(text).commands, bare) == ""
+
+
+def asked(text, scene):
+    return question(revealed(parse(text).commands)[0], scene)
+
+
+def test_up_to_twenty_files_are_deleted_unasked(scene, tmp_path):
+    folder = tmp_path / "workspace/folder"
+    (folder / "deep").mkdir(parents=True)
+    for number in range(MANY):
+        (folder / f"deep/{number}").write_text("")
+    assert asked("rm -r folder", scene) == ""
+    (tmp_path / "workspace/other").write_text("")
+    assert "more than 20" in asked("rm -r folder other", scene)
+    assert "more than 20" in asked("cd folder && rm -r ../other deep ../folder", scene)
+    assert asked("rm -r other none", scene) == ""
+    assert "more than 20" in asked("find . -name x -delete", scene)
+    assert asked("find folder -delete", scene) == ""
+    assert asked("find folder -print", scene) == ""
+
+
+def test_a_link_is_one_file(scene, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for number in range(MANY + 1):
+        (tmp_path / f"elsewhere/{number}").write_text("")
+    (tmp_path / "workspace/link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "workspace/src/link").symlink_to(tmp_path / "elsewhere")
+    assert asked("rm -r link src", scene) == ""
+    # What is outside the workspace, the jail holds.
+    assert asked("rm -r ../elsewhere", scene) == ""
+
+
+def test_folders_without_end_are_many(scene, tmp_path):
+    for number in range(210):
+        (tmp_path / f"workspace/deep/{number}").mkdir(parents=True)
+    assert "more than 20" in asked("rm -r deep", scene)
+
+
+def test_what_cannot_be_counted_is_asked_about(scene):
+    for text in ("rm -r $x", "rm -rf *", "ls | xargs rm -r", "shred *"):
+        assert "cannot be counted" in asked(text, scene), text
+    assert asked("rm *", scene) == ""
+
+
+def test_rsync_may_go_about_here(scene):
+    assert asked("rsync -a src/ copy/", scene) == ""
+    for text in ("rsync -a src/ host:x", "rsync x rsync://host/x", "rsync --delete-after a b"):
+        assert asked(text, scene)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("git push x", ["push", "x"]),
+        ("git -C a -c b=c --no-pager push", ["push"]),
+        ("git --git-dir a push", ["push"]),
+        ("git", []),
+        ("git -C", []),
+    ],
+)
+def test_the_subcommand_of_git_is_found(text, expected):
+    assert git_words(text.split()) == expected
+
+
+def test_what_git_can_bring_back_is_not_asked_about(scene):
+    kept = "tag v1|branch x|stash|stash list|gc|worktree remove x|worktree add x|restore x|switch x"
+    for words in (*kept.split("|"), "clean -n", "reflog", "reset x", "commit --amend", ""):
+        assert asked(f"git {words}", scene) == "", words

@@ -1,0 +1,156 @@
+import pytest
+
+from holdfast.tools.readonly import Places, is_secret, objection
+from holdfast.tools.shell import Command, Script, parse
+from tests.tools.corpus import furnish
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    furnish(workspace, tmp_path)
+    return workspace
+
+
+@pytest.fixture
+def why(workspace):
+    return lambda text: objection(parse(text), Places(str(workspace), (str(workspace),)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".env", "a/.env", ".ENV", "HEAD:.env", "a/.ssh/x", "x.pem", "id_rsa", "．env", ".netrc"],
+)
+def test_names_that_secrets_have_are_known(path):
+    assert is_secret(path)
+
+
+@pytest.mark.parametrize("path", ["env", "README.md", ".env.example", "environment", "a.keys", ""])
+def test_other_names_are_not(path):
+    assert not is_secret(path)
+
+
+def test_what_is_read_through_a_tree_includes_its_secrets(why, workspace):
+    assert why("grep -r x .") == ""
+    assert why("rg x") == ""
+    (workspace / "src/.env").write_text("KEY=1")
+    for text in ("grep -r x", "grep -rn x src", "rg -g '.e*' x", "cd src && grep -r x"):
+        assert "src/.env" in why(text), text
+    # What is hidden is not searched by rg unless a pattern asks for it.
+    assert why("rg x") == ""
+    assert why("grep x src") == ""
+    (workspace / "src/server.pem").write_text("")
+    assert "server.pem" in why("rg x")
+
+
+def test_a_large_tree_is_not_looked_through_to_its_end(workspace):
+    places = Places(str(workspace), (str(workspace),), most=20)
+    assert "too much" in objection(parse("grep -r x ."), places)
+    assert objection(parse("cd src && grep -r x ."), places)
+    assert objection(parse("grep -r x src"), places) == ""
+
+
+def test_ours_within_a_tree_is_not_read(workspace):
+    places = Places(str(workspace), (str(workspace),), (str(workspace / "src/x"),))
+    assert "ours" in objection(parse("grep -r x src"), places)
+    assert objection(parse("grep -r x build"), places) == ""
+
+
+def test_a_link_may_lead_anywhere_within(why, workspace):
+    (workspace / "inner").symlink_to("src/a.py")
+    (workspace / "key").symlink_to("keys/server.pem")
+    assert why("cat inner") == ""
+    assert "secret" in why("cat key")
+    assert "outside" in why("cat link-out")
+
+
+CHANGES = (
+    ("cd src && cat a.py", ""),
+    ("cd src && cat ../README.md", "outside"),
+    ("cd src; cat a.py < /etc/passwd", "outside"),
+    ("cd /etc", "outside"),
+    ("cd inner-dir", "link"),
+    ("cd src a", "one plain cd"),
+    ("cd ''", "one plain cd"),
+    ("cd *", "one plain cd"),
+    ("cd src 2>/dev/null", "one plain cd"),
+    ("cd -P", "to -P"),
+    ("cd many && cd deep", ""),
+    ("; ".join(f"cd d{number}" for number in range(4)), "too often"),
+)
+
+
+def test_a_plain_cd_is_followed(why, workspace):
+    (workspace / "inner-dir").symlink_to("src")
+    for text, cause in CHANGES:
+        found = why(text)
+        assert cause in found and bool(found) == bool(cause), (text, found)
+
+
+TOLD = (
+    ("cat < README.md", ""),
+    ("cat < link-out", "outside"),
+    ("cat < *", "elsewhere"),
+    ("cat README.md > x", "writes to a file"),
+    ("cat README.md | head 2>/dev/null", ""),
+    ("ls &>/dev/null", ""),
+    ("ls >&2", ""),
+    ("sed -n 1p", ""),
+    ("sed -n 1p -i x", "lines and files alone"),
+    ("sed -n 1p /etc/passwd", "outside"),
+    ("sed -n '1!p'", "more than printing"),
+    ("find . -name", "no clear value"),
+    ("find . -name -delete", "no clear value"),
+    ("find . -mtime -3 -size -10k", ""),
+    ("find . -name x y", "may do unasked"),
+    ("find /etc", "outside"),
+    ("diff README.md src/a.py", ""),
+    ("diff src build", "directories"),
+    ("diff - README.md", ""),
+    ("diff -l README.md", "not on the list"),
+    ("diff a b c", "more operands"),
+    ("test -f README.md", ""),
+    ("test -f /etc/passwd", "outside"),
+    ("test ! a = b", ""),
+    ("test -v x", "not on the list"),
+    ("printf", "format"),
+    ("printf %n x", "format"),
+    ("printf '%s %5.2s%%\\n' x", ""),
+    ("date", ""),
+    ("date -d yesterday +%F", ""),
+    ("date 01010101", "set the clock"),
+    ("date -s 1", "not on the list"),
+    ("pwd x", "more operands"),
+    ("uniq README.md x", "more operands"),
+    ("grep -e x /etc/passwd", "outside"),
+    ("grep /etc/passwd README.md", ""),
+    ("rg --files /etc", "outside"),
+    ("basename /etc/passwd", ""),
+    ("git", "uses git, which"),
+    ("git push", "uses git push"),
+    ("git --no-pager log -3", ""),
+    ("git log '--format=%G?'", "signature"),
+    ("git diff README.md /etc/passwd", "outside"),
+    ("cat -", ""),
+    ("frobnicate", "not on the list of programs"),
+)
+
+
+def test_each_program_is_told_only_what_it_may_be_told(why):
+    for text, cause in TOLD:
+        found = why(text)
+        assert cause in found and bool(found) == bool(cause), (text, found)
+
+
+def test_git_is_not_run_where_its_settings_name_a_program(why, workspace):
+    assert why("git status") == ""
+    with (workspace / ".git/config").open("a") as file:
+        file.write("[core]\n\tfsmonitor = ./run\n")
+    assert "fsmonitor" in why("git status")
+    assert why("ls") == ""
+
+
+def test_a_command_without_words_does_nothing(workspace):
+    places = Places(str(workspace), (str(workspace),))
+    assert objection(Script((Command(),)), places) == ""

@@ -1,0 +1,127 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.tools.repository import clean
+from tests.tools.corpus import git
+
+HARMLESS = """
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+; a remark
+# another
+[remote "origin"]
+	url = https://example.com/x.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "topic/a"]
+	remote = origin
+	merge = refs/heads/topic/a
+[user]
+	name = Some Body
+	email = somebody@example.com
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "a").write_text("a")
+    git(tmp_path, "add", "a")
+    (tmp_path / "inner/deep").mkdir(parents=True)
+    return tmp_path
+
+
+def test_an_ordinary_repository_is_clean(workspace):
+    assert clean(workspace, workspace) == workspace
+    assert clean(workspace / "inner/deep", workspace) == workspace
+    (workspace / ".git/config").write_text(HARMLESS)
+    assert clean(workspace, workspace) == workspace
+    (workspace / ".git/index").unlink()
+    assert clean(workspace, workspace) == workspace
+
+
+SETTINGS = (
+    "[core]\n\tfsmonitor = ./run",
+    "[core]\n\tFSMonitor = ./run",
+    "[core] fsmonitor = ./run",
+    "[core]\n\thooksPath = .",
+    "[core]\n\tpager = ./run",
+    "[core]\n\tworktree = /",
+    "[core]\n\tsshCommand = ./run",
+    "[core]\n\trepositoryformatversion = 1",
+    "[core]\n\tbare = true",
+    "[extensions]\n\tworktreeConfig = true",
+    "[include]\n\tpath = other",
+    '[includeIf "gitdir:."]\n\tpath = other',
+    '[filter "x"]\n\tclean = ./run',
+    '[diff "x"]\n\ttextconv = ./run',
+    "[diff]\n\texternal = ./run",
+    "[alias]\n\tstatus = !./run",
+    '[remote "x"]\n\tuploadpack = ./run',
+    '[remote "x"]\n\tpromisor = true',
+    "[gpg]\n\tprogram = ./run",
+    "[user]\n\tname = x\\\n\temail = y",
+    "[user]\n\tname = x\r[core]\n\tfsmonitor = ./run",
+    "name = x",
+)
+
+
+def test_a_setting_that_is_not_known_to_be_harmless_is_not_clean(workspace):
+    for setting in SETTINGS:
+        (workspace / ".git/config").write_bytes(f"{setting}\n".encode())
+        assert "not known to be harmless" in clean(workspace, workspace), setting
+
+
+def test_a_repository_must_be_within_the_workspace(workspace):
+    inner = workspace / "inner"
+    assert "no repository" in clean(inner, inner)
+    assert "no repository" in clean(inner / "deep", inner)
+    assert "no repository" in clean(Path("/no-such-place"), inner)
+
+
+def test_the_inside_of_a_repository_is_not_one(workspace):
+    (workspace / "inner/HEAD").write_text("ref: refs/heads/main\n")
+    assert "inside of a repository" in clean(workspace / "inner/deep", workspace)
+
+
+def test_a_repository_elsewhere_is_not_followed(workspace):
+    (workspace / "inner/.git").write_text("gitdir: ../.git\n")
+    assert "somewhere else" in clean(workspace / "inner", workspace)
+    (workspace / "inner/.git").unlink()
+    (workspace / "inner/.git").symlink_to("../.git")
+    assert "somewhere else" in clean(workspace / "inner", workspace)
+
+
+@pytest.mark.parametrize(
+    "name", ["commondir", "config.worktree", "modules", "objects/info/alternates"]
+)
+def test_a_repository_that_is_tied_to_another_is_not_clean(workspace, name):
+    (workspace / ".git" / name).write_text("x")
+    assert "tied to others" in clean(workspace, workspace)
+
+
+def test_other_repositories_within_are_noticed(workspace):
+    nothing = "0" * 39 + "1"
+    git(workspace, "update-index", "--add", "--cacheinfo", f"160000,{nothing},inner/x")
+    assert "may hold other repositories" in clean(workspace, workspace)
+    (workspace / ".gitmodules").write_text("")
+    assert "tied to others" in clean(workspace, workspace)
+
+
+def test_an_index_in_several_pieces_is_not_clean(workspace):
+    (workspace / ".git/sharedindex.1").write_text("")
+    assert "several pieces" in clean(workspace, workspace)
+
+
+def test_settings_that_cannot_be_read_are_not_clean(workspace):
+    config = workspace / ".git/config"
+    config.write_bytes(b"\xff")
+    assert "cannot be read" in clean(workspace, workspace)
+    config.write_text("#" * 70_000)
+    assert "not an ordinary file" in clean(workspace, workspace)
+    config.unlink()
+    assert "cannot be read" in clean(workspace, workspace)
+    config.symlink_to(workspace / "a")
+    assert "not an ordinary file" in clean(workspace, workspace)
