@@ -26,6 +26,7 @@ What a run is asked, and what it records:
 Bringing your own:
 
     Model, Request, Chunk               a model, what it is asked, what it yields
+    tool                                makes a tool of a typed function
     Tool, ToolSpec, ToolUse, Review     a tool, what it may do, one use, and its gate
 
 Everything raised on purpose is a HoldfastError and can be imported from here; `holdfast.errors`
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     )
     from holdfast.ports import Model, Review, Tool, ToolUse
     from holdfast.stores.memory import MemoryStore
+    from holdfast.tools.function import tool
 
     __version__: str
 
@@ -147,6 +149,7 @@ __all__ = [
     "open_app",
     "phase",
     "replay",
+    "tool",
 ]
 
 _HOMES = {
@@ -171,6 +174,7 @@ _HOMES = {
     ),
     "holdfast.ports": "Model Review Tool ToolUse",
     "holdfast.stores.memory": "MemoryStore",
+    "holdfast.tools.function": "tool",
 }
 
 if not TYPE_CHECKING:  # pragma: no branch

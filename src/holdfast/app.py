@@ -8,7 +8,7 @@ async with open_app(data="data") as app:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,8 +32,9 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import InvalidRequest, NotFound, StoreError
 from holdfast.lines import choices, open_lines
 from holdfast.models.demo import DemoModel
-from holdfast.ports import Clock, Model, Store, Tool
+from holdfast.ports import Clock, Model, Rulebook, Store, Tool
 from holdfast.stores.memory import MemoryStore
+from holdfast.toolbox import Toolbox, open_toolbox
 from holdfast.tools.demo import KeepNote, LookAround
 
 #: The file in the data directory that holds every run.
@@ -55,6 +56,7 @@ class App:
     runs: Runs
     means: Means
     settings: Settings | None = None
+    toolbox: Toolbox | None = None
     worker: Worker | None = None
     #: Set once the worker has let go of everything.
     left: anyio.Event = field(default_factory=anyio.Event)
@@ -92,6 +94,8 @@ class App:
             approval=approval,
             surface=surface,
         )
+        if self.toolbox and not instructions:
+            asked = structs.replace(asked, instructions=self.toolbox.brief(asked.tools, approval))
         return _as_configured(asked, self.settings, model) if self.settings else asked
 
 
@@ -119,7 +123,7 @@ async def open_app(
     *,
     data: str | Path | None = None,
     models: Mapping[str, Model] | None = None,
-    tools: Iterable[Tool] | None = None,
+    tools: Sequence[Tool] | None = None,
     demo: DemoModel | None = None,
     clock: Clock = time,
     work: bool = True,
@@ -133,8 +137,8 @@ async def open_app(
     taken up at once; without one they are kept in memory. Raises DataInUse if another process
     owns the directory.
 
-    `settings` say where, and which models there are. Without them and without models of your own
-    there is the demo; with it, and without tools of your own, its two.
+    `settings` say where, and which models and tools there are. Without them and without models of
+    your own there is the demo; with it, and without tools of your own, its two.
     `only` are the runs to carry, if not all of them; without `work` none is carried, and wishes
     can still be recorded. `address` is where the owner of the directory can be talked to;
     `wrap` puts something around the store.
@@ -145,7 +149,12 @@ async def open_app(
         _open_store(data, worker=name, address=address, clock=clock) as store,
         _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
     ):
-        named = _by_name(_own_tools(found) if tools is None else tools)
+        toolbox = None
+        if tools is None:
+            tools = _demo_tools(found)
+            if settings is not None and work:
+                toolbox = await open_toolbox(settings, blob=store.blob, extra=tools)
+        named = _by_name(toolbox.tools if toolbox else tools)
         means = Means(
             store=wrap(store),
             models=found,
@@ -153,8 +162,9 @@ async def open_app(
             clock=clock,
             lines=lines,
             secrets=_held(settings, (*found, *named)),
+            rulebook=_rulebook(data, clock),
         )
-        app = App(Runs(means), means, None if models is not None else settings)
+        app = App(Runs(means), means, None if models is not None else settings, toolbox)
         if not work:
             yield app
             return
@@ -192,19 +202,27 @@ async def _open_models(
         yield {name: line.model for name, line in lines.items()}, lines
 
 
-def _held(settings: Settings | None, names: Iterable[str]) -> Secrets:
+def _held(settings: Settings | None, names: Sequence[str]) -> Secrets:
     """What must never be recorded. What things are called is not among it, whatever holds it."""
     known = (*names, str(settings.workspace)) if settings else tuple(names)
     return Secrets(secrets(settings=settings), known=known)
 
 
-def _own_tools(models: Mapping[str, Model]) -> tuple[Tool, ...]:
+def _rulebook(data: str | Path | None, clock: Clock) -> Rulebook | None:
+    if data is None:
+        return None
+    from holdfast.stores.rules import RuleFile
+
+    return RuleFile(_from_anywhere(data), now=clock)
+
+
+def _demo_tools(models: Mapping[str, Model]) -> Sequence[Tool]:
     """The demo's, where it is what is called."""
     demo = any(isinstance(model, DemoModel) for model in models.values())
     return (LookAround(), KeepNote()) if demo else ()
 
 
-def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for tool in tools:
         if tool.spec.name in found:

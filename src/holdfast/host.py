@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,9 +27,12 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Serving, address, bind
 from holdfast.server.service import Service
 from holdfast.stores.owner import prepare
+from holdfast.toolbox import Toolbox
 
 #: Seconds beyond the drain for what was cut off to let go.
 LAST_WORDS = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 async def serve(
@@ -37,7 +40,7 @@ async def serve(
     ready: Callable[[str], None],
     *,
     models: Mapping[str, Model] | None = None,
-    tools: Iterable[Tool] | None = None,
+    tools: Sequence[Tool] | None = None,
 ) -> None:
     """Serve until told to end. `ready` is called with the address once it can be asked.
 
@@ -55,8 +58,16 @@ async def serve(
         async with open_app(
             settings, models=models, tools=tools, address=where, wrap=metrics.wrap
         ) as app:
-            service = Service(app.runs, app.means, settings)
-            about = About(service, settings, app.means, version("holdfast"), metrics)
+            box = app.toolbox
+            service = Service(app.runs, app.means, settings, brief=box.brief if box else None)
+            about = About(
+                service,
+                settings,
+                app.means,
+                version("holdfast"),
+                metrics,
+                jail=box.report if box else None,
+            )
             serving = Serving(service, about, settings.server, keys, door)
             _spare_the_collector()
             with _masked_logs(app.means.secrets):
@@ -66,8 +77,20 @@ async def serve(
 async def _run(app: App, serving: Serving, drain: float, ready: Callable[[], None]) -> None:
     async with task_group() as tasks:
         tasks.start_soon(_heed_signals, app, serving, drain, tasks)
-        await serving.serve(ready)
+        await serving.serve(partial(_when_ready, app, tasks, ready))
         tasks.cancel_scope.cancel()
+
+
+def _when_ready(app: App, tasks: TaskGroup, ready: Callable[[], None]) -> None:
+    ready()
+    if app.toolbox:
+        # Nobody waits for it but the first command.
+        tasks.start_soon(_test_jail, app.toolbox)
+
+
+async def _test_jail(box: Toolbox) -> None:
+    if problem := await box.test():
+        _log.warning("commands cannot be contained: %s", problem)
 
 
 @contextmanager

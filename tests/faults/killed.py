@@ -51,28 +51,32 @@ TURNS = (
 )
 
 
-def main(seed, kills):
-    chance, ends, deaths, in_mid_run = random.Random(seed), Counter(), 0, 0
+def main(seed, kills, kind=None):
+    kind = kind or Run
+    chance, ends, deaths, seen = random.Random(seed), Counter(), 0, Counter()
     while deaths < kills:
         with tempfile.TemporaryDirectory() as place:
-            run = Run(Path(place))
+            run = kind(Path(place))
             for _ in range(min(DEATHS, kills - deaths)):
                 run.live(until=chance.uniform(0, LONGEST), opened=chance.random() < 0.8)
                 run.check()
                 deaths += 1
             run.live()
             ends[run.check()] += 1
-            in_mid_run += run.deaths_in_mid_run
-    json.dump({"ends": ends, "deaths": deaths, "in_mid_run": in_mid_run}, sys.stdout)
+            seen += run.seen
+    json.dump({"ends": ends, "deaths": deaths, **seen}, sys.stdout)
 
 
 class Run:
-    """One run, through all its lives. `heard` is what any follower was ever told."""
+    """One run, through all its lives. `heard` is what any follower was ever told.
+
+    `seen` counts what must happen now and then, or the test shows nothing.
+    """
 
     def __init__(self, place):
         self.place = place
         self.heard = {}
-        self.deaths_in_mid_run = 0
+        self.seen = Counter()
 
     def live(self, *, until=None, opened=False):
         """Have a child carry the run, and kill it after `until` seconds, or wait for its end.
@@ -83,7 +87,7 @@ class Run:
         child = os.fork()
         if not child:
             os.close(ours)
-            be_born(self.place, theirs)
+            be_born(self.carry, theirs)
         os.close(theirs)
         if opened:
             select.select([ours], [], [], PATIENCE)
@@ -101,6 +105,9 @@ class Run:
                 continue
             assert self.heard.setdefault(int(seq), digest) == digest, f"{seq} was heard twice"
 
+    async def carry(self, pipe):
+        await carry(self.place, pipe)
+
     def check(self):
         """All that was heard is on record, and nothing was done twice. Returns the status."""
         with open_archive(self.place / "data" / JOURNAL) as archive:
@@ -115,7 +122,7 @@ class Run:
         assert not lost, f"heard and not on record: {lost}"
         self.check_effects(journal)
         state = replay(journal)
-        self.deaths_in_mid_run += state.status.live
+        self.seen["in_mid_run"] += state.status.live
         return state.status.value
 
     def check_effects(self, journal):
@@ -129,10 +136,10 @@ class Run:
         assert len(deeds) == len(set(deeds)), f"the same deed twice: {deeds}"
 
 
-def be_born(place, pipe):
+def be_born(carry, pipe):
     """In the child: live, and never return to what the parent was doing."""
     try:
-        anyio.run(carry, place, pipe)
+        anyio.run(carry, pipe)
         os._exit(0)
     except BaseException:  # noqa: BLE001 (told, and the end)
         traceback.print_exc()
@@ -157,6 +164,11 @@ async def carry(place, pipe):
         ScriptedTool("look", work=act),
     )
     models = {"script": ScriptedModel.by_turn(*TURNS)}
+    await follow(place, pipe, models, tools, answer)
+
+
+async def follow(place, pipe, models, tools, answer):
+    """Carry the run, and tell on the pipe what a follower hears."""
     async with open_app(data=place / "data", models=models, tools=tools) as app:
         os.write(pipe, b"0 open\n")
         try:
@@ -166,12 +178,13 @@ async def carry(place, pipe):
         async for recorded in app.runs.follow(RUN):
             os.write(pipe, b"%d %b\n" % (recorded.seq, digest(recorded)))
             if isinstance(recorded.event, ApprovalRequested):
-                await answer(app, recorded.event.approval_id)
+                await answer(app, recorded.event)
 
 
-async def answer(app, approval_id):
+async def answer(app, asked, choice="once"):
+    approval_id = asked.approval_id
     try:
-        await app.runs.answer(RUN, "once", approval_id=approval_id)
+        await app.runs.answer(RUN, choice, approval_id=approval_id)
     except Conflict:
         return  # answered in an earlier life
     state = await app.runs.state(RUN)

@@ -18,9 +18,13 @@ KILLS, AT_ONCE = 300, 50
 SOAK_KILLS = 3000
 
 
-def killed(seed, kills):
+#: Kills of a run of commands.
+COMMAND_KILLS, COMMANDS_AT_ONCE = 200, 25
+
+
+def killed(seed, kills, story="killed"):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.killed", str(seed), str(kills)],
+        [sys.executable, "-m", f"tests.faults.{story}", str(seed), str(kills)],
         cwd=ROOT,
         # Nothing of ours, least of all a tracer: it is killed too often to tell of anything.
         env={},
@@ -40,6 +44,16 @@ def test_nothing_is_lost_or_done_twice_by_a_process_that_is_killed(seed):
     assert told["deaths"] == AT_ONCE
     assert set(told["ends"]) == {"completed"}
     assert told["in_mid_run"] > 0
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(COMMAND_KILLS // COMMANDS_AT_ONCE))
+def test_a_command_is_run_at_most_once_and_said_to_be_in_doubt_where_it_is(seed):
+    told = killed(seed, COMMANDS_AT_ONCE, "commands")
+    assert told["deaths"] == COMMANDS_AT_ONCE
+    assert set(told["ends"]) == {"completed"}
+    assert told["lost"] > 0
 
 
 @pytest.mark.soak

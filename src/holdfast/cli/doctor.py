@@ -276,7 +276,9 @@ def _tools(settings: Settings) -> Iterator[Check]:
     match tools.approval:
         case "yolo":
             remedy = 'set tools.approval to "ask"'
-            yield Check("approval", "warning", "yolo: nobody is asked about what stays in the jail", remedy)
+            yield Check(
+                "approval", "warning", "yolo: nobody is asked about what stays in the jail", remedy
+            )
         case "deny":
             yield Check("approval", "ok", "deny: what somebody would be asked about is refused")
         case _:

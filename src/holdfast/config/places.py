@@ -20,11 +20,15 @@ def folder(setting: Setting, base: Path) -> Path:
 
 
 def workspace(setting: Setting, base: Path) -> Path:
-    """A directory that is there, for nobody would make it. Raises ConfigError."""
+    """A directory that is there, for nobody would make it, under the one name that is not a link's.
+
+    Raises ConfigError.
+    """
     found = folder(setting, base)
     if not found.exists():
         raise setting.refuse(f"is {_value(setting)}, which is not there; it must be a directory")
-    return found
+    with _asking(setting):
+        return found.resolve()
 
 
 def existing_file(setting: Setting, base: Path) -> Path:

@@ -38,6 +38,8 @@ class Means:
     def tools_for(self, accepted: RunAccepted | None) -> Mapping[str, Tool]:
         """Those that work where this run does. One made for another workspace is as good as missing."""
         workspace = accepted.workspace if accepted else ""
+        if not workspace:
+            return self.tools
         places = ("", workspace)
         return {
             name: tool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,8 @@ class About:
     means: Means
     version: str
     numbers: Metrics
+    #: How commands are contained.
+    jail: Callable[[], dict[str, Any]] | None = None
 
     def health(self) -> dict[str, str]:
         return {"status": "ok", "platform": "holdfast", "version": self.version}
@@ -71,6 +74,9 @@ class About:
             "readiness": {"status": "ready" if well else "not_ready", "checks": checks},
             "models": list(self.means.models),
             "tools": list(self.means.tools),
+            "jail": self.jail()
+            if self.jail
+            else {"status": "none", "detail": "there are no tools"},
             "pid": os.getpid(),
         }
 

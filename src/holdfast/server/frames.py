@@ -266,6 +266,7 @@ class _Moment(NamedTuple):
 
 _Told: TypeAlias = tuple[Fields, ...]
 
+
 def _choices(request: ApprovalRequested, call: ToolCall) -> Sequence[str]:
     if not call.key:
         # No rule could ever cover it.

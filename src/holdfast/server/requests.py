@@ -8,10 +8,10 @@ in two ways, is refused with the name of the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Literal, NamedTuple, TypeGuard, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -83,6 +83,10 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
 
 
+#: Makes what a model is told first of its tools, and of whether anyone can be asked.
+Brief: TypeAlias = Callable[[Sequence[ToolSpec], Literal["ask", "deny"]], str]
+
+
 class ApprovalRequest(Struct, frozen=True):
     choice: Choice
     approval_id: str = ""
@@ -126,7 +130,12 @@ def read_run(body: bytes) -> RunRequest:
 
 
 def accept(
-    request: RunRequest, *, settings: Settings, tools: Sequence[ToolSpec], principal: str
+    request: RunRequest,
+    *,
+    settings: Settings,
+    tools: Sequence[ToolSpec],
+    principal: str,
+    brief: Brief | None = None,
 ) -> Admission:
     """The run as it will stand in its journal. Raises Problem for a tool there is not.
 
@@ -135,9 +144,12 @@ def accept(
     chosen = settings.models[_chosen(request, settings)]
     wanted = {"reasoning_effort": request.reasoning_effort, "service_tier": request.service_tier}
     options = {name: value for name, value in wanted.items() if value}
-    # It is laid over the agent's own, which the caller does not know.
-    instructions = filter(None, (settings.agent.instructions, request.instructions))
     denied = "deny" in (request.approval, settings.tools.approval)
+    approval: Literal["ask", "deny"] = "deny" if denied else "ask"
+    offered = _allowed(request.tools, tools)
+    own = brief(offered, approval) if brief else settings.agent.instructions
+    # It is laid over the agent's own, which the caller does not know.
+    instructions = filter(None, (own, request.instructions))
     run = RunAccepted(
         input=request.parts,
         models=tuple(
@@ -148,8 +160,8 @@ def accept(
         retry_total=chosen.total,
         session_id=request.session_id,
         instructions="\n\n".join(instructions),
-        tools=_allowed(request.tools, tools),
-        approval="deny" if denied else "ask",
+        tools=offered,
+        approval=approval,
         approval_timeout=settings.tools.approval_timeout,
         budget=replace(settings.budget, turns=_turns(request.max_turns, settings.budget.turns)),
         workspace=str(settings.workspace),

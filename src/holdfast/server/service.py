@@ -74,8 +74,10 @@ class Reader(Protocol):
 class Service:
     """`settings.max_queued_runs` more than can be carried wait; what comes then is sent away."""
 
-    def __init__(self, runs: Runs, means: Means, settings: Settings) -> None:
-        self._runs, self._means, self._settings = runs, means, settings
+    def __init__(
+        self, runs: Runs, means: Means, settings: Settings, *, brief: requests.Brief | None = None
+    ) -> None:
+        self._runs, self._means, self._settings, self._briefing = runs, means, settings, brief
         self._store, self.clock = means.store, means.clock
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
@@ -97,6 +99,7 @@ class Service:
             settings=self._settings,
             tools=[tool.spec for tool in self._means.tools.values()],
             principal=principal,
+            brief=self._briefing,
         )
         # Only the hash is kept: some clients send as a key what is a secret elsewhere.
         hashed = sha256(key.encode()).hexdigest() if key else ""

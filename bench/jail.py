@@ -1,0 +1,90 @@
+#!/usr/bin/env python
+"""How much longer a command takes in the jail: `bash -c true`, outside and inside, in turn.
+
+    python bench/jail.py [--times N]
+
+On the event loop of the standard library, and on the one the server uses. Exits with 1 if the jail
+adds more than 8 ms to the median, or if there is no jail here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import anyio
+
+from holdfast.tools.jail import Jail, jail_environment, open_jail
+from holdfast.tools.process import run_process
+
+#: Milliseconds that the jail may add.
+LIMIT = 8.0
+
+ENVIRONMENT = jail_environment("/usr/bin:/bin", extra={})
+
+
+async def bare(jail: Jail) -> None:
+    await run_process(
+        ["/bin/bash", "-c", "true"],
+        cwd=jail.workspace,
+        env=ENVIRONMENT,
+        hear=nobody,
+        most=0,
+        ended=print,
+    )
+
+
+async def jailed(jail: Jail) -> None:
+    done = await jail.run(
+        "true", cwd=jail.workspace, env=ENVIRONMENT, hear=nobody, most=1000, ended=print
+    )
+    assert done.code == 0, done.output
+
+
+async def nobody(words: str) -> None:
+    """There is nothing to hear."""
+
+
+async def measure(times: int, folder: Path) -> tuple[float, float] | str:
+    """The medians in milliseconds, without and with the jail."""
+    jail = await open_jail(folder)
+    if isinstance(jail, str):
+        return jail
+    taken: dict[str, list[float]] = {"bare": [], "jailed": []}
+    for _ in range(times):
+        for name, run in (("bare", bare), ("jailed", jailed)):
+            begun = perf_counter()
+            await run(jail)
+            taken[name].append((perf_counter() - begun) * 1000)
+    return median(taken["bare"]), median(taken["jailed"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--times", type=int, default=200, metavar="N")
+    times = parser.parse_args().times
+    print("loop        bare      jail     added   ratio")
+    good = True
+    for loop in ("asyncio", "uvloop"):
+        with TemporaryDirectory() as folder:
+            options = {"use_uvloop": loop == "uvloop"}
+            taken = anyio.run(measure, times, Path(folder), backend_options=options)
+        if isinstance(taken, str):
+            print(taken)
+            return 1
+        outside, inside = taken
+        added = inside - outside
+        much = "" if added <= LIMIT else "  TOO MUCH"
+        print(
+            f"{loop:8}{outside:5.1f} ms{inside:7.1f} ms{added:7.1f} ms{inside / outside:8.1f}{much}"
+        )
+        good = good and added <= LIMIT
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""A limit to the number of processes that holds for root as well: a control group.
+
+The limit that every user has (RLIMIT_NPROC) does not bind root, not even in a namespace. A control
+group binds everybody, but only root may usually make one; so each is used where it works.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+_PREFIX = "holdfast-"
+#: Groups of one process are told apart by a number.
+_NUMBERS = count(1)
+
+
+def find_groups(proc: Path = Path("/proc")) -> Path | None:
+    """The folder in which groups with a limit of processes can be made, if there is one."""
+    try:
+        mounts = (proc / "self/mountinfo").read_text()
+        own = (proc / "self/cgroup").read_text()
+    except OSError:
+        return None
+    return next((one for one in _folders(mounts, own) if _works(one)), None)
+
+
+def clear_groups(folder: Path) -> None:
+    """Remove the groups that processes of ours have left behind which were killed."""
+    for group in folder.glob(f"{_PREFIX}*"):
+        pid = group.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", pid).exists():
+            with suppress(OSError):
+                group.rmdir()
+
+
+@contextmanager
+def entered(group: Path) -> Iterator[None]:
+    """Whatever this thread starts meanwhile is born in the group, if its kind allows that.
+
+    A thread may move itself in no time, in groups of the older kind. Moving another process makes
+    the kernel wait for all processors, for ten milliseconds and more.
+    """
+    if not _takes_threads(group):
+        yield
+        return
+    (group / "tasks").write_text("0")
+    try:
+        yield
+    finally:
+        (group.parent / "tasks").write_text("0")
+
+
+async def confine(pid: int, group: Path) -> None:
+    """Put a process into a group, unless it was born there. In a thread, since it may take long."""
+    if not _takes_threads(group):
+        await anyio.to_thread.run_sync((group / "cgroup.procs").write_text, str(pid))
+
+
+def _takes_threads(group: Path) -> bool:
+    return (group / "tasks").exists()
+
+
+@asynccontextmanager
+async def confined(folder: Path, processes: int) -> AsyncIterator[Path]:
+    """A group for one command, and all that it starts."""
+    group = folder / f"{_PREFIX}{os.getpid()}-{next(_NUMBERS)}"
+    group.mkdir()
+    try:
+        (group / "pids.max").write_text(str(processes))
+        yield group
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _remove(group)
+
+
+async def _remove(group: Path) -> None:
+    # All in it are dead, but the kernel may take a moment to see it.
+    for _ in range(50):
+        if _removed(group):
+            return
+        await anyio.sleep(0.005)
+
+
+def _removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _folders(mounts: str, own: str) -> Iterator[Path]:
+    paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split()
+        root, mounted = fields[3], Path(fields[4])
+        if kind == "cgroup" and "pids" in options.split(","):
+            path = next((path for names, path in paths.items() if "pids" in names.split(",")), "/")
+            yield mounted / os.path.relpath(path, root)
+        elif kind == "cgroup2":
+            here = mounted / os.path.relpath(paths.get("", "/"), root)
+            # A group with processes of its own hands no controller on, so it is an ancestor.
+            yield from (at for at in (here, *here.parents) if _hands_on(at, mounted))
+
+
+def _hands_on(folder: Path, mounted: Path) -> bool:
+    with suppress(OSError):
+        inside = folder == mounted or mounted in folder.parents
+        return inside and "pids" in (folder / "cgroup.subtree_control").read_text().split()
+    return False
+
+
+def _works(folder: Path) -> bool:
+    trial = folder / f"{_PREFIX}{os.getpid()}-0"
+    try:
+        trial.mkdir()
+    except OSError:
+        return False
+    try:
+        (trial / "pids.max").write_text("16")
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        with suppress(OSError):
+            trial.rmdir()

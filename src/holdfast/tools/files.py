@@ -1,0 +1,403 @@
+"""Reading, writing and editing files beneath the workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from holdfast.core.messages import ToolSpec
+from holdfast.errors import ToolError
+from holdfast.ports import Review, ToolUse
+from holdfast.tools.arguments import read_arguments, schema
+from holdfast.tools.beneath import Opened, Stamp, Workspace
+from holdfast.tools.names import why_reading_asks, why_writing_asks
+from holdfast.tools.patch import FilePatch, apply, parse, replace_passage
+from holdfast.tools.text import (
+    HEAD,
+    Form,
+    Line,
+    count,
+    decode,
+    encode,
+    fitted,
+    form,
+    kind,
+    lines_of,
+    numbered,
+    shown,
+)
+
+#: Bytes of a file that is written or edited.
+MOST_BYTES = 10_000_000
+#: Bytes of a file that are looked through for the lines asked for.
+MOST_SCANNED = 32 * 1024 * 1024
+#: Characters that one call shows, below what a model is shown of any output, and of one line.
+MOST_SHOWN, MOST_WIDE = 60_000, 2_000
+#: Entries of a folder that are shown, and that are looked at.
+MOST_ENTRIES, MOST_LOOKED = 500, 20_000
+#: Characters that a person can be asked to agree to.
+MOST_ASKED = 100_000
+
+_Path = Annotated[str, Meta(description="relative to the workspace, such as src/main.py")]
+
+
+class ReadFile:
+    """Shows a page of a text file, or what is in a folder."""
+
+    class Arguments(Struct, forbid_unknown_fields=True):
+        path: _Path
+        offset: Annotated[int, Meta(ge=1, description="the first line to show, from 1")] = 1
+        limit: Annotated[int, Meta(ge=1, le=5_000, description="how many lines to show")] = 500
+
+    spec = ToolSpec(
+        name="read_file",
+        description="Shows lines of a text file, each after its number and a tab, and at the end in"
+        " brackets how many there are and how to read on. Of a folder it lists the entries. The"
+        " numbers are not part of the file.",
+        schema=schema(Arguments),
+        writes=False,
+        repeatable=True,
+        parallel=True,
+        timeout=60.0,
+    )
+
+    def __init__(self, files: Workspace) -> None:
+        self._files = files
+        self.workspace = str(files.root)
+
+    def review(self, arguments: str) -> Review:
+        asked = read_arguments(self.spec.name, self.Arguments, arguments)
+        path = self._files.relative(asked.path)
+        return _judge(self._files, (path,), why_reading_asks, f"read {shown(path)}")
+
+    async def run(self, use: ToolUse) -> str:
+        asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
+        return await self._files.aside(partial(self._show, asked), abandon=True)
+
+    def _show(self, asked: Arguments) -> str:
+        with self._files.reading(asked.path) as opened:
+            if opened.is_folder:
+                return _entries(opened)
+            head = _read(opened.fd, HEAD)
+            path, size = shown(opened.path), opened.status.st_size
+            if what := kind(head):
+                return f"[{path} is not text but {what}, {count(size, 'byte')}; it is not shown]"
+            if not head:
+                return f"[{path} is empty]"
+            return _page(path, opened.fd, head, asked.offset, asked.limit)
+
+
+class WriteFile:
+    """Puts a file with this content in its place."""
+
+    class Arguments(Struct, forbid_unknown_fields=True):
+        path: _Path
+        content: Annotated[str, Meta(description="the whole of the file")]
+
+    spec = ToolSpec(
+        name="write_file",
+        description="Creates a file with this content, and the folders it needs, or replaces the"
+        " whole of one. A file that is replaced keeps its encoding, permissions and line endings. To"
+        " change a part of a file use edit_file.",
+        schema=schema(Arguments),
+        timeout=60.0,
+    )
+
+    def __init__(self, files: Workspace) -> None:
+        self._files = files
+        self.workspace = str(files.root)
+
+    def review(self, arguments: str) -> Review:
+        asked = read_arguments(self.spec.name, self.Arguments, arguments)
+        path = self._files.relative(asked.path)
+        if path == ".":
+            raise ToolError("the path is that of the workspace itself, which is a folder")
+        if len(asked.content.encode()) > MOST_BYTES:
+            raise ToolError(f"the content is too long: at most {count(MOST_BYTES, 'byte')}")
+        subject = f"write {shown(path)}:\n{asked.content}"
+        return _judge(self._files, (path,), why_writing_asks, subject)
+
+    async def run(self, use: ToolUse) -> str:
+        asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
+        self.review(use.arguments)
+        return await self._files.aside(partial(self._write, asked.path, asked.content))
+
+    def _write(self, path: str, content: str) -> str:
+        old = _head_if_there(self._files, path)
+        if old is None:
+            data = content.encode()
+            real = self._files.write(path, data, expect=None)
+            return f"created {shown(real)}: {_size(content, data)}"
+        shape = Form() if kind(old.data) else form(old.data)
+        try:
+            data = encode(fitted(content, shape), shape)
+        except UnicodeEncodeError:
+            shape = Form(crlf=shape.crlf)
+            data = encode(fitted(content, shape), shape)
+        real = self._files.write(path, data, expect=old.stamp)
+        notes = f", {shape}" if str(shape) else ""
+        return f"replaced {shown(real)}: {_size(content, data)}{notes}{old.other_names}"
+
+
+class EditFile:
+    """Changes parts of files: a passage of one, or whatever a patch says."""
+
+    class Arguments(Struct, forbid_unknown_fields=True):
+        path: Annotated[str, Meta(description="relative to the workspace; not with `patch`")] = ""
+        old: Annotated[
+            str, Meta(description="the passage to replace, exactly as it stands in the file")
+        ] = ""
+        new: Annotated[str, Meta(description="what is to stand there instead")] = ""
+        all: Annotated[bool, Meta(description="replace each such passage, not just one")] = False
+        patch: Annotated[
+            str,
+            Meta(description="instead of all others: a unified diff over one or several files"),
+        ] = ""
+
+    spec = ToolSpec(
+        name="edit_file",
+        description="Changes files. Either `path`, `old` and `new`: replaces a passage that must"
+        " stand in the file exactly once, unless `all` is true. Or `patch`: a unified diff, which may"
+        " create files (--- /dev/null) and delete them (+++ /dev/null); each hunk needs its @@ line"
+        " and its lines exactly as they are, and if one does not fit nothing is changed.",
+        schema=schema(Arguments),
+        timeout=60.0,
+    )
+
+    def __init__(self, files: Workspace) -> None:
+        self._files = files
+        self.workspace = str(files.root)
+
+    def review(self, arguments: str) -> Review:
+        asked = read_arguments(self.spec.name, self.Arguments, arguments)
+        if asked.patch:
+            if asked.path or asked.old or asked.new:
+                raise ToolError("give either `patch` or `path`, `old` and `new`, not both")
+            paths = tuple(self._files.relative(file.path) for file in parse(asked.patch))
+            subject = f"apply this patch:\n{asked.patch}"
+        else:
+            if not asked.path:
+                raise ToolError("give `path`, `old` and `new`, or `patch`")
+            # Tells whether there is anything to replace at all, without looking at the file.
+            replace_passage(asked.path, asked.old, asked.old, asked.new, every=True)
+            paths = (self._files.relative(asked.path),)
+            each = "each of these passages" if asked.all else "this passage"
+            subject = f"in {shown(paths[0])} replace {each}:\n{asked.old}\nby this:\n{asked.new}"
+        return _judge(self._files, paths, why_writing_asks, subject)
+
+    async def run(self, use: ToolUse) -> str:
+        asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
+        self.review(use.arguments)
+        # All is worked out before anything is written: what does not fit costs nothing. And what
+        # takes long may be stopped, which a write may not.
+        changes = await self._files.aside(partial(self._work_out, asked), abandon=True)
+        return await self._files.aside(partial(self._carry_out, changes))
+
+    def _work_out(self, asked: Arguments) -> list[_Change]:
+        if asked.patch:
+            return [self._patched(file) for file in parse(asked.patch)]
+        old = _whole(self._files, asked.path)
+        text, shape = _text(asked.path, old)
+        passage, new = (
+            words.replace("\r\n", "\n") if shape.crlf else words for words in (asked.old, asked.new)
+        )
+        name = shown(asked.path)
+        text, places, lines = replace_passage(name, text, passage, new, every=asked.all)
+        also = f" and {count(places - 1, 'other place')}" if places > 1 else ""
+        notes = (f"at line {lines[0]}{also}",)
+        return [_Change("edited", asked.path, _bytes(name, text, shape), old, notes)]
+
+    def _patched(self, file: FilePatch) -> _Change:
+        name = shown(file.path)
+        if file.creates:
+            if _head_if_there(self._files, file.path):
+                raise ToolError(f"the patch creates {name}, which is there already")
+            text, notes = apply(file, "")
+            return _Change("created", file.path, text.encode(), None, notes)
+        old = _whole(self._files, file.path)
+        text, shape = _text(file.path, old)
+        text, notes = apply(file, text)
+        verb = "deleted" if file.deletes else "edited"
+        return _Change(verb, file.path, _bytes(name, text, shape), old, notes)
+
+    def _carry_out(self, changes: list[_Change]) -> str:
+        done: list[str] = []
+        for change in changes:
+            try:
+                self._make(change)
+            except ToolError as error:
+                if not done:
+                    raise
+                told = "\n".join(done)
+                raise ToolError(f"{error}\nbefore that, this was done:\n{told}") from error
+            done.append(change.told)
+        return "\n".join(done)
+
+    def _make(self, change: _Change) -> None:
+        if change.old is None:
+            self._files.write(change.path, change.data, expect=None)
+        elif change.verb == "deleted":
+            self._files.remove(change.path, expect=change.old.stamp)
+        else:
+            self._files.write(change.path, change.data, expect=change.old.stamp, parents=False)
+
+
+# --- what they share
+
+
+class _Old(NamedTuple):
+    """A file as it was read, or the beginning of it."""
+
+    data: bytes
+    stamp: Stamp
+    names: int
+
+    @property
+    def other_names(self) -> str:
+        return "; its other hard links keep the old content" if self.names > 1 else ""
+
+
+class _Change(NamedTuple):
+    verb: str
+    path: str
+    data: bytes
+    old: _Old | None
+    notes: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        notes = "".join(f"; {note}" for note in self.notes)
+        return f"{self.verb} {shown(self.path)}{notes}{self.old.other_names if self.old else ''}"
+
+
+def _judge(
+    files: Workspace, paths: tuple[str, ...], why_asks: Callable[[str], str], subject: str
+) -> Review:
+    """Whether a call that touches these paths may run unasked."""
+    for path in paths:
+        if files.is_hidden(path):
+            why = f"{shown(path)} belongs to Holdfast itself, and no tool may touch it"
+            return Review(gate="refuse", reason=why, subject=subject)
+    asking = [path for path in paths if why_asks(path)]
+    if not asking:
+        return Review(subject=subject.partition("\n")[0])
+    if len(subject) > MOST_ASKED:
+        raise ToolError(
+            f"a person would be asked about {shown(asking[0])}, and this is too long to be read: at"
+            f" most {MOST_ASKED:,} characters"
+        )
+    reason = "; ".join(f"{shown(path)}: {why_asks(path)}" for path in asking)
+    return Review(gate="ask", reason=reason, subject=subject, key="\n".join(sorted(asking)))
+
+
+def _read(fd: int, most: int) -> bytes:
+    pieces: list[bytes] = []
+    while most > 0 and (piece := os.read(fd, min(most, 1024 * 1024))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
+def _head_if_there(files: Workspace, path: str) -> _Old | None:
+    try:
+        with files.reading(path) as opened:
+            head = b"" if opened.is_folder else _read(opened.fd, 1024 * 1024)
+            return _Old(head, Stamp.of(opened.status), opened.status.st_nlink)
+    except ToolError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _whole(files: Workspace, path: str) -> _Old:
+    with files.reading(path) as opened:
+        name = shown(opened.path)
+        if opened.is_folder:
+            raise ToolError(f"{name} is a folder")
+        data = _read(opened.fd, MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ToolError(f"{name} is too large to edit: at most {count(MOST_BYTES, 'byte')}")
+        if what := kind(data[:HEAD]):
+            raise ToolError(f"{name} is not text but {what}; it cannot be edited")
+        return _Old(data, Stamp.of(opened.status), opened.status.st_nlink)
+
+
+def _text(path: str, old: _Old) -> tuple[str, Form]:
+    try:
+        return decode(old.data)
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{shown(path)} cannot be read as text: {error}") from error
+
+
+def _bytes(name: str, text: str, shape: Form) -> bytes:
+    try:
+        data = encode(text, shape)
+    except UnicodeEncodeError as error:
+        odd = error.object[error.start : error.start + 1]
+        raise ToolError(
+            f"{name} is kept in {shape.encoding}, which has no {odd!r}; write the whole file with"
+            " write_file to make it UTF-8"
+        ) from error
+    if len(data) > MOST_BYTES:
+        raise ToolError(f"{name} would be too large: at most {count(MOST_BYTES, 'byte')}")
+    return data
+
+
+def _size(content: str, data: bytes) -> str:
+    lines = content.count("\n") + (not content.endswith("\n") and bool(content))
+    return f"{count(lines, 'line')}, {count(len(data), 'byte')}"
+
+
+def _entries(opened: Opened) -> str:
+    with os.scandir(opened.fd) as entries:
+        names = sorted(
+            f"{shown(entry.name)}{'/' if entry.is_dir(follow_symlinks=False) else ''}"
+            f"{' (a link)' if entry.is_symlink() else ''}"
+            for entry in islice(entries, MOST_LOOKED)
+        )
+    some = names[:MOST_ENTRIES]
+    left_out = len(names) - len(some)
+    more = f", of which {left_out:,} are not shown" if left_out else ""
+    at_least = "at least " if len(names) == MOST_LOOKED else ""
+    entries_told = f"{len(names):,} {'entry' if len(names) == 1 else 'entries'}"
+    return "\n".join([*some, f"[{shown(opened.path)} is a folder: {at_least}{entries_told}{more}]"])
+
+
+def _chunks(fd: int, head: bytes) -> Iterator[bytes]:
+    yield head
+    for _ in range(MOST_SCANNED // HEAD - 1):
+        chunk = os.read(fd, HEAD)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _page(path: str, fd: int, head: bytes, offset: int, limit: int) -> str:
+    """The lines that were asked for, as far as there is room. The rest are only counted."""
+    shape = form(head)
+    page: list[str] = []
+    size, total, last = 0, 0, Line("", 0, ended=True)
+    for total, last in enumerate(lines_of(_chunks(fd, head), shape, MOST_WIDE), 1):
+        if total >= offset and len(page) < limit and size < MOST_SHOWN:
+            page.append(numbered(total, last))
+            size += len(page[-1]) + 1
+    cut = bool(os.read(fd, 1))
+    if not page:
+        raise ToolError(
+            f"line {offset:,} of {path} is past the first {count(MOST_SCANNED, 'byte')}, which is as"
+            " far as read_file looks"
+            if cut
+            else f"{path} has {count(total, 'line')}, and the offset is {offset:,}"
+        )
+    final = offset + len(page) - 1
+    notes = [f"lines {offset:,} to {final:,} of {'more than ' if cut else ''}{total:,}"]
+    if final < total or cut:
+        notes.append(f"read on with offset={final + 1}")
+    elif not last.ended:
+        notes.append("the last one has no newline")
+    return "\n".join([*page, f"[{'; '.join([*notes, *filter(None, [str(shape)])])}]"])

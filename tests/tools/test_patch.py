@@ -1,0 +1,202 @@
+import difflib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ToolError
+from holdfast.tools.patch import apply, parse, replace_passage
+
+OLD = "".join(f"line {number}\n" for number in range(1, 21))
+
+
+def patch(*lines, header=("--- a/file", "+++ b/file")):
+    return "\n".join([*header, *lines]) + "\n"
+
+
+def applied(text, *lines):
+    (file,) = parse(patch(*lines))
+    return apply(file, text)
+
+
+def test_a_hunk_goes_where_it_says():
+    text, notes = applied(
+        OLD, "@@ -2,3 +2,3 @@ in here", " line 2", "-line 3", "+LINE 3", " line 4"
+    )
+    assert text == OLD.replace("line 3\n", "LINE 3\n")
+    assert notes == ()
+
+
+def test_a_hunk_goes_to_the_one_other_place_where_its_lines_stand_and_that_is_told():
+    text, notes = applied(
+        OLD,
+        *("@@ -2,2 +2,2 @@", " line 5", "-line 6", "+LINE 6"),
+        # The next one is expected as far off.
+        *("@@ -10,1 +10,1 @@", "-line 13", "+LINE 13"),
+    )
+    assert text == OLD.replace("line 6\n", "LINE 6\n").replace("line 13\n", "LINE 13\n")
+    assert notes == ("@@ -2,2 +2,2 @@ was applied +3 lines from where it said",)
+
+
+def test_several_other_places_are_an_error():
+    with pytest.raises(ToolError, match="2 other places, at lines 2, 4; give more context"):
+        applied("a\nb\nc\nb\n", "@@ -1,1 +1,1 @@", "-b", "+B")
+
+
+def test_lines_that_are_nowhere_are_an_error_that_says_what_is_there():
+    with pytest.raises(ToolError, match=r"line 2 is 'line 2\\n', and the patch has 'line  2\\n'"):
+        applied(OLD, "@@ -1,2 +1,1 @@", " line 1", "-line  2")
+    with pytest.raises(ToolError, match="the file has only 20 lines"):
+        applied(OLD, "@@ -20,2 +20,1 @@", " line 20", "-line 21")
+    with pytest.raises(ToolError, match="differs in whether a newline ends it"):
+        applied("a", "@@ -1 +1 @@", "-a", "+b")
+    with pytest.raises(ToolError, match="stand before those of an earlier hunk"):
+        applied(OLD, "@@ -5 +5 @@", "-line 5", "+x", "@@ -2 +2 @@", "-line 2", "+y")
+
+
+def test_a_hunk_without_old_lines_goes_after_the_line_it_names_and_nowhere_else():
+    assert applied("a\nb\n", "@@ -1,0 +2 @@", "+x").text == "a\nx\nb\n"
+    assert applied("", "@@ -0,0 +1 @@", "+x").text == "x\n"
+    with pytest.raises(ToolError, match="no lines to find its place by"):
+        applied("a\n", "@@ -9,0 +9 @@", "+x")
+
+
+def test_a_last_line_without_a_newline_is_kept_and_made():
+    none = "\\ No newline at end of file"
+    assert applied("a\nb", "@@ -1,2 +1,2 @@", "-a", "+A", " b", none).text == "A\nb"
+    assert applied("a\n", "@@ -1 +1 @@", "-a", "+b", none).text == "b"
+    assert applied("a", "@@ -1 +1 @@", "-a", none, "+b").text == "b\n"
+
+
+def test_an_empty_line_may_have_lost_its_space():
+    assert applied("a\n\nb\n", "@@ -1,3 +1,3 @@", "-a", "+A", "", " b").text == "A\n\nb\n"
+
+
+def test_a_file_of_very_many_lines_is_not_patched():
+    with pytest.raises(ToolError, match="too many lines for a patch: at most 1,000,000"):
+        applied("\n" * 1_000_001, "@@ -1 +1 @@", "-", "+x")
+
+
+def test_other_marks_than_a_line_feed_end_no_line():
+    assert applied("a\x0cb\u2028c\nd\n", "@@ -2 +2 @@", "-d", "+e").text == "a\x0cb\u2028c\ne\n"
+
+
+def test_files_are_named_with_or_without_what_git_puts_in_front():
+    for old, new, path in [
+        ("a/x/y", "b/x/y", "x/y"),
+        ("x/y", "x/y", "x/y"),
+        ("a/x", "a/x", "a/x"),
+        ("a/x\t2026-01-01", "b/x\t2026-01-02", "x"),
+        ("/dev/null", "b/x", "x"),
+        ("a/x", "/dev/null", "x"),
+    ]:
+        (file,) = parse(patch("@@ -1 +1 @@", "-a", "+b", header=(f"--- {old}", f"+++ {new}")))
+        assert file.path == path
+        assert (file.creates, file.deletes) == (old == "/dev/null", new == "/dev/null")
+
+
+def test_a_patch_of_git_over_several_files_is_read():
+    files = parse(
+        "diff --git a/x b/x\nindex 1234..5678 100644\n"
+        + patch("@@ -1 +1 @@", "-a", "+b", header=("--- a/x", "+++ b/x"))
+        + "diff --git a/y b/y\nnew file mode 100644\n"
+        + patch("@@ -0,0 +1 @@", "+b", header=("--- /dev/null", "+++ b/y"))
+    )
+    assert [file.path for file in files] == ["x", "y"]
+
+
+def test_a_file_is_deleted_only_if_all_of_its_lines_are_known():
+    gone = patch("@@ -1,2 +0,0 @@", "-a", "-b", header=("--- a/x", "+++ /dev/null"))
+    assert apply(parse(gone)[0], "a\nb\n").text == ""
+    with pytest.raises(ToolError, match="has not all of its lines"):
+        apply(parse(gone)[0], "a\nb\nc\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no file"),
+        ("just words", "line 1 of the patch is neither in a hunk"),
+        ("--- a/x\n", r"line 2 of the patch should begin with \+\+\+"),
+        ("--- a/x\n@@ -1 +1 @@", r"line 2 of the patch should begin with \+\+\+"),
+        ("--- a/x\n+++ b/x\n", "has no hunk for x"),
+        ("--- a/x\n+++ b/x\n@@ nonsense @@\n", "line 3 of the patch should be like"),
+        ("--- a/x\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n", "renames x to y"),
+        ("--- \n+++ b/y\n", "should name a file"),
+        ('--- "a/\\303"\n+++ b/y\n', "without quotes"),
+        ("--- /dev/null\n+++ /dev/null\n", "cannot become"),
+        ("diff --git a/x b/y\nrename from x\n", "line 2 of the patch renames a file"),
+        ("similarity index 90%\n", "renames or copies"),
+        ("copy from x\n", "copies a file"),
+        ("old mode 100644\n", "changes permissions"),
+        ("GIT binary patch\n", "is for a binary file"),
+        (patch("@@ -1,2 +1 @@", "-a", "+b"), "announces 2 old and 1 new lines and has 1 and 1"),
+        (patch("@@ -1 +1 @@", "-a", "+b", "+c"), r"line 6 of the patch is neither.*\+c"),
+        (patch("@@ -1,2 +1 @@", "-a", "#b"), "line 5 of the patch should begin with a space"),
+        (patch("@@ -1 +1,2 @@", " a", " b"), "announces 1 old and 2 new lines and has 2 and 2"),
+        (patch("@@ -1 +1 @@", "-a", "+b") * 2, "names file twice"),
+    ],
+)
+def test_what_is_wrong_with_a_patch_is_said(text, said):
+    with pytest.raises(ToolError, match=said):
+        parse(text)
+
+
+@given(*[st.lists(st.sampled_from(["a", "b", "", "-- x", "++ y", "@@"]), max_size=12)] * 2)
+def test_what_diff_makes_is_applied(before, after):
+    old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
+    lines = list(difflib.unified_diff(before, after, "a/file", "b/file", lineterm=""))
+    if lines:
+        (file,) = parse("\n".join(lines) + "\n")
+        assert apply(file, old).text == new
+        assert apply(file, old).notes == ()
+
+
+# --- passages
+
+
+def replaced(text, old, new, every=False):
+    return replace_passage("file", text, old, new, every=every)
+
+
+def test_a_passage_that_stands_once_is_replaced():
+    assert replaced("one\ntwo\nthree\n", "two\nth", "2\n3") == ("one\n2\n3ree\n", 1, (2,))
+
+
+def test_each_is_replaced_if_that_is_asked_for():
+    assert replaced("a\nb\na\na b\n", "a", "c", every=True) == ("c\nb\nc\nc b\n", 3, (1, 3, 4))
+
+
+def test_a_passage_that_stands_several_times_is_an_error_that_says_where():
+    with pytest.raises(
+        ToolError, match="3 times, at lines 1, 3, 4; give more context, or all=true"
+    ):
+        replaced("a\nb\na\na b\n", "a", "c")
+    with pytest.raises(ToolError, match=r"20 times, at lines 1, .*, 10, …;"):
+        replaced("a\n" * 20, "a", "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "said"),
+    [
+        (
+            "def f():\n\treturn  1\n",
+            "def f():\n    return 1\n",
+            r"at line 1 the same words.*\\treturn",
+        ),
+        ("one\nthe quick brown fox\n", "the quick red fox", "most similar line to its first is 2"),
+        ("one\ntwo\n", "nothing like it", "read the file first"),
+        ("", "x", "read the file first"),
+        ("one\r\ntwo\n", "one\ntwo", "some of its lines end in CR LF"),
+    ],
+)
+def test_a_passage_that_is_not_there_is_an_error_with_what_is(text, old, said):
+    with pytest.raises(ToolError, match=said):
+        replaced(text, old, "new")
+
+
+def test_nothing_to_replace_is_an_error():
+    with pytest.raises(ToolError, match="`old` is empty"):
+        replaced("text", "", "new")
+    with pytest.raises(ToolError, match="are the same"):
+        replaced("text", "text", "text")
