@@ -111,11 +111,18 @@ async def test_what_is_configured_is_what_a_run_gets(tmp_path):
     async with open_endpoint([Silence()], ["Hello"]) as endpoint:
         quick = Patience(first=0.1)
         main = model("main", endpoint.url, patience=quick, grows=(), attempts=2, total=7.0)
-        settings = Settings(data=tmp_path, default_model="main", models={"main": main})
+        settings = Settings(
+            data=tmp_path / "data",
+            workspace=tmp_path,
+            default_model="main",
+            models={"main": main},
+        )
         settings = replace(settings, agent=replace(settings.agent, instructions="Be brief."))
         state = await carried(settings)
         assert state.output == "Hello" and len(endpoint.requests) == 2
-        assert endpoint.requests[0].body["messages"][0]["content"] == "Be brief."
+        told = endpoint.requests[0].body["messages"][0]["content"]
+        assert told.startswith("Be brief.\n\n") and f"directory {tmp_path} on" in told
     accepted = state.accepted
-    assert (accepted.attempts, accepted.retry_total, accepted.tools) == (2, 7.0, ())
+    assert (accepted.attempts, accepted.retry_total) == (2, 7.0)
+    assert "terminal" in [tool.name for tool in accepted.tools]
     assert accepted.workspace == str(settings.workspace)

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from holdfast.config import AgentSettings, Settings, ToolSettings
-from holdfast.errors import ConfigError, NotFound
+from holdfast.errors import ConfigError, NotFound, ToolError
 from holdfast.ports import ToolUse
 from holdfast.toolbox import allowed, open_toolbox
 from holdfast.tools.demo import LookAround
@@ -100,7 +100,7 @@ async def test_where_no_jail_is_wanted_everything_that_changes_something_is_aske
 
 async def test_a_jail_that_is_demanded_and_cannot_be_had_is_a_wrong_setting(tmp_path):
     gone = dataclasses.replace(ToolSettings(jail="bwrap"))
-    with pytest.raises(ConfigError, match="tools.jail is bwrap, but there can be no jail"):
+    with pytest.raises(ConfigError, match=r"tools\.jail is bwrap, but there can be no jail"):
         await open_toolbox(
             Settings(tmp_path / "data", workspace=tmp_path / "gone", tools=gone), blob=no_blob
         )
@@ -115,6 +115,13 @@ async def test_a_model_is_told_where_it_is_after_what_the_operator_says(tmp_path
     assert toolbox.brief([], "ask") == "Be brief."
 
 
+def refused(tool, arguments):
+    try:
+        return tool.review(arguments).gate == "refuse"
+    except ToolError:
+        return True
+
+
 async def test_what_is_ours_is_out_of_reach_of_every_tool(tmp_path):
     data = tmp_path / "work" / "data"
     data.mkdir(parents=True)
@@ -127,10 +134,7 @@ async def test_what_is_ours_is_out_of_reach_of_every_tool(tmp_path):
         ("write_file", '{"path":"data/rules.toml","content":""}'),
         ("terminal", '{"command":"cat data/api_key"}'),
     ):
-        try:
-            assert by_name[name].review(arguments).gate == "refuse", name
-        except Exception as error:  # noqa: BLE001 (a refusal, too)
-            assert "ours" in str(error) or "not" in str(error), error
+        assert refused(by_name[name], arguments), name
 
     async def hear(text):
         pass

@@ -33,14 +33,19 @@ def hits_in(folder):
     return [path.name for path in files if hits(path.read_bytes())]
 
 
+def begins(request):
+    """Nothing was said but the first thing, and what a model is told before that."""
+    return [message["role"] for message in request.body["messages"]] == ["system", "user"]
+
+
 def script(request):
     """What a model says to what it is asked, with the keys in it as often as can be."""
     match request.headers["x-case"] if "x-case" in request.headers else asked(request):
         case said if "refuse" in said:
             return [Answer(401, json.dumps({"error": {"message": f"{BOTH} is no good"}}))]
-        case said if "break" in said and len(request.body["messages"]) == 1:
+        case said if "break" in said and begins(request):
             return [*BOTH[:40], Reset()]
-        case said if "use" in said and len(request.body["messages"]) == 1:
+        case said if "use" in said and begins(request):
             return [Think(BOTH), Call("send", json.dumps({"to": BOTH}), model_id=DOOR)]
         case _:
             return [*map(Think, BOTH), "these are ", *BOTH, " all of them"]

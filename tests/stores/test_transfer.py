@@ -379,7 +379,8 @@ async def test_a_call_that_was_open_does_not_run_unasked(tmp_path):
 
 
 async def test_a_call_that_is_trusted_runs_as_the_lines_say(tmp_path):
-    parcel = packed(ACCEPTED, STARTED, CALLED, REPLIED)
+    accepted = ACCEPTED | {"tools": [{"name": "keep_note"}]}
+    parcel = packed(accepted, STARTED, CALLED, REPLIED)
     take_in(tmp_path / "data" / "journal.db", parcel, trust=True)
     tool = ScriptedTool("keep_note")
     models = {"demo": ScriptedModel(["Fine."])}

@@ -95,7 +95,9 @@ def second_thoughts(call: ToolCall, state: RunState, means: Means) -> str:
     stricter = seen.gate == "refuse" or (seen.gate == "ask" and call.gate == "auto")
     if stricter and not (answered and seen.gate == "ask"):
         return f"not run: {seen.reason or 'it is not allowed any more'}; this was not so before"
-    same = (storable(seen.subject), storable(seen.binding)) == (call.subject, call.binding)
+    # As it was recorded.
+    shown = (means.secrets.mask(storable(text)) for text in (seen.subject, seen.binding))
+    same = (call.subject, call.binding) == tuple(shown)
     return "" if same else "not run: it would not be what was looked at before; ask for it again"
 
 
