@@ -54,7 +54,7 @@ async def made(workspace, **more):
     workspace.mkdir(exist_ok=True)
     jail = await open_jail(workspace, **more)
     if isinstance(jail, str):
-        pytest.skip(jail)
+        pytest.fail(f"there is no jail to test: {jail}")
     return Cell(jail)
 
 

@@ -2,6 +2,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -21,6 +22,16 @@ def workspace(tmp_path):
 def repository(workspace):
     subprocess.run(["git", "init", "-q", workspace], check=True)
     return workspace
+
+
+@asynccontextmanager
+async def standing(workspace):
+    opened = os.open(workspace, os.O_RDONLY)
+    try:
+        async with stand_ins(workspace, opened) as names:
+            yield names
+    finally:
+        os.close(opened)
 
 
 def set_in(repository, key, value):
@@ -96,7 +107,7 @@ def test_what_a_working_tree_shares_with_others(workspace):
 
 async def test_while_it_lasts_each_name_is_there_and_afterwards_none_is_that_was_not(repository):
     (repository / ".vscode").mkdir()
-    async with stand_ins(repository) as (_, names):
+    async with standing(repository) as names:
         assert all(name.path.exists() for name in names)
         assert git_works(repository)
     there = {name.path.name for name in names if name.path.exists()}
@@ -112,15 +123,15 @@ def git_works(repository):
 
 
 async def test_of_two_at_once_the_last_removes_them(workspace):
-    async with stand_ins(workspace):
-        async with stand_ins(workspace) as (_, names):
+    async with standing(workspace):
+        async with standing(workspace) as names:
             pass
         assert all(name.path.exists() for name in names)
     assert list(workspace.iterdir()) == []
 
 
 async def test_what_somebody_put_there_meanwhile_is_kept(workspace):
-    async with stand_ins(workspace):
+    async with standing(workspace):
         (workspace / ".vscode/tasks.json").write_text("{}")
     assert [path.name for path in workspace.iterdir()] == [".vscode"]
 
@@ -129,7 +140,7 @@ async def test_what_a_killed_process_left_is_removed_after_the_next_command(work
     die_in_the_middle(workspace)
     assert sorted(path.name for path in workspace.iterdir()) == sorted([*NAMES, ".git"])
     assert names_of(workspace) == {*NAMES, ".git"}, "an empty folder is not a repository"
-    async with stand_ins(workspace):
+    async with standing(workspace):
         pass
     assert list(workspace.iterdir()) == []
 
@@ -139,7 +150,8 @@ def die_in_the_middle(workspace):
         "import anyio, os, sys, pathlib\n"
         "from holdfast.tools.jail_names import stand_ins\n"
         "async def main():\n"
-        "    async with stand_ins(pathlib.Path(sys.argv[1])): os._exit(9)\n"
+        "    opened = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "    async with stand_ins(pathlib.Path(sys.argv[1]), opened): os._exit(9)\n"
         "anyio.run(main)\n"
     )
     subprocess.run([sys.executable, "-c", script, workspace], check=False)
@@ -147,7 +159,7 @@ def die_in_the_middle(workspace):
 
 async def test_an_empty_folder_of_somebody_elses_is_kept(workspace):
     (workspace / ".claude").mkdir()
-    async with stand_ins(workspace):
+    async with standing(workspace):
         pass
     assert [path.name for path in workspace.iterdir()] == [".claude"]
 
@@ -157,7 +169,7 @@ async def test_a_workspace_that_another_has_locked_is_not_used(workspace):
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         with pytest.raises(ToolError, match="another program has locked the workspace"):
-            async with stand_ins(workspace):
+            async with standing(workspace):
                 pass
     finally:
         os.close(lock)
@@ -166,7 +178,7 @@ async def test_a_workspace_that_another_has_locked_is_not_used(workspace):
 @pytest.mark.skipif(os.getuid() == 0, reason="nothing is forbidden to root")
 async def test_where_we_may_make_nothing_nothing_is_made(workspace):
     workspace.chmod(0o500)
-    async with stand_ins(workspace) as (_, names):
+    async with standing(workspace) as names:
         assert bound(workspace, names, set()) == []
     workspace.chmod(0o700)
 
@@ -174,12 +186,12 @@ async def test_where_we_may_make_nothing_nothing_is_made(workspace):
 async def test_a_name_that_cannot_be_protected_is_an_error(repository):
     set_in(repository, "core.hooksPath", "a" * 300)
     with pytest.raises(ToolError, match="cannot be protected"):
-        async with stand_ins(repository):
+        async with standing(repository):
             pass
 
 
 async def test_names_are_bound_read_only_and_the_way_to_them_is_held(repository):
-    async with stand_ins(repository) as (_, names):
+    async with standing(repository) as names:
         arguments = " ".join(bound(repository, names, set()))
     git = repository / ".git"
     assert f"--bind {git} {git} " in arguments

@@ -96,28 +96,21 @@ class Jail(Struct, frozen=True):
         if not _resolved(cwd).is_relative_to(self.workspace):
             raise ToolError(f"{cwd} is not in the workspace")
         async with AsyncExitStack() as stack:
-            lock, names = await stack.enter_async_context(stand_ins(self.workspace))
-            options = self._options(names, network=network)
             group = None
             if self.groups is not None:
                 made = confined(self.groups, self.limits.processes)
                 group = await stack.enter_async_context(made)
-            birth = stack.enter_context(ExitStack())
+            lock = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, lock)
             gate, key = map(stack.enter_context, _pipe())
-            rules = stack.enter_context(_in_memory(_filter()))
+            rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
             fds = (gate.fileno(), rules.fileno(), lock)
-            flags = ("--args", "--seccomp", "--sync-fd")
-            if group is not None:
-                # Nothing is awaited between here and `_let_go`, where it is left again.
-                birth.enter_context(entered(group))
+            flags = zip(("--args", "--seccomp", "--sync-fd"), map(str, fds), strict=True)
+            birth = _Birth(self, stack, key, rules, lock, group, network=network)
             return await run_process(
                 [
                     str(self.bwrap),
-                    *(
-                        part
-                        for flag, fd in zip(flags, fds, strict=True)
-                        for part in (flag, str(fd))
-                    ),
+                    *(word for flag in flags for word in flag),
                     *("--chdir", str(cwd), "--", *self._shell(command)),
                 ],
                 cwd="/",
@@ -128,26 +121,13 @@ class Jail(Struct, frozen=True):
                 most=most,
                 ended=ended,
                 marker=marker,
-                watch=self._watch(names),
-                started=partial(self._let_go, birth, key, options, group),
+                watch=birth.watch,
+                started=birth.let_go,
                 whole=True,
             )
 
-    async def _let_go(
-        self,
-        birth: ExitStack,
-        key: FileIO,
-        options: Sequence[str],
-        group: Path | None,
-        pid: int,
-    ) -> None:
-        """Limit bwrap, which waits for its options, and then hand them to it.
-
-        Without options, as when we die here, it has an empty file system and finds no shell.
-        """
-        birth.close()
-        if group is not None:
-            await confine(pid, group)
+    def limit(self, pid: int) -> None:
+        """Set what the process, and whoever it starts, may use at most."""
         for what, most in (
             (resource.RLIMIT_DATA, self.limits.memory),
             (resource.RLIMIT_CPU, self.limits.cpu),
@@ -158,8 +138,6 @@ class Jail(Struct, frozen=True):
             given = resource.prlimit(pid, what)[1]
             least = most if given == resource.RLIM_INFINITY else min(most, given)
             resource.prlimit(pid, what, (least, least))
-        key.write(b"".join(os.fsencode(option) + b"\0" for option in options))
-        key.close()
 
     def _shell(self, command: str) -> Sequence[str]:
         shell, flag = ("/bin/bash", "-u") if Path("/bin/bash").exists() else ("/bin/sh", "-p")
@@ -170,7 +148,7 @@ class Jail(Struct, frozen=True):
         limited = f'ulimit {flag} {self.limits.processes} && eval "shift; $1"'
         return (shell, "-c", limited, shell, command)
 
-    def _options(self, names: Sequence[Name], *, network: bool) -> list[str]:
+    def options(self, names: Sequence[Name], *, network: bool) -> list[str]:
         """All that bwrap is told, in the order in which it does it."""
         workspace = str(self.workspace)
         inside = [path for path in self.hidden if path.is_relative_to(self.workspace)]
@@ -205,7 +183,7 @@ class Jail(Struct, frozen=True):
             yield from ("--size", str(self.limits.scratch), "--perms", "1777")
             yield from ("--tmpfs", str(folder))
 
-    def _watch(self, names: Sequence[Name]) -> Callable[[], str | None]:
+    def guard(self, names: Sequence[Name]) -> Callable[[], str | None]:
         """Object when the disk fills up, or a protected name is no longer what was protected."""
         before = identities(names)
         enough = _free(self.workspace) >= self.least_free
@@ -223,6 +201,52 @@ class Jail(Struct, frozen=True):
             return None
 
         return look
+
+
+class _Birth:
+    """A command that has been started, up to the moment when it is told what it may do.
+
+    bwrap waits for its options. What they take is made ready while the kernel loads it; should we
+    die meanwhile, it has an empty file system and finds no shell. With control groups nothing is
+    awaited from here to the start: it is this thread that is in the group.
+    """
+
+    def __init__(
+        self,
+        jail: Jail,
+        stack: AsyncExitStack,
+        key: FileIO,
+        rules: FileIO,
+        lock: int,
+        group: Path | None,
+        *,
+        network: bool,
+    ) -> None:
+        self._jail, self._stack, self._network = jail, stack, network
+        self._key, self._rules, self._lock, self._group = key, rules, lock, group
+        self._inside = stack.enter_context(ExitStack())
+        if group is not None:
+            self._inside.enter_context(entered(group))
+        self._look: Callable[[], str | None] | None = None
+
+    async def let_go(self, pid: int) -> None:
+        """Limit it, and hand it its options."""
+        self._inside.close()
+        if self._group is not None:
+            await confine(pid, self._group)
+        jail = self._jail
+        jail.limit(pid)
+        self._rules.write(_filter())
+        self._rules.seek(0)
+        made = stand_ins(jail.workspace, self._lock)
+        names = await self._stack.enter_async_context(made)
+        self._look = jail.guard(names)
+        options = jail.options(names, network=self._network)
+        self._key.write(b"".join(os.fsencode(option) + b"\0" for option in options))
+        self._key.close()
+
+    def watch(self) -> str | None:
+        return self._look() if self._look else None
 
 
 async def open_jail(
@@ -363,14 +387,6 @@ def _filter() -> bytes:
     if found is None:  # pragma: no cover (another processor)
         raise ToolError("there is no filter of system calls for this processor")
     return found
-
-
-def _in_memory(content: bytes) -> FileIO:
-    """A file without a name, to be read from its beginning by one process."""
-    file = FileIO(os.memfd_create("filter"), "r+")
-    file.write(content)
-    file.seek(0)
-    return file
 
 
 def _pipe() -> tuple[FileIO, FileIO]:

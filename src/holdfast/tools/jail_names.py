@@ -29,7 +29,7 @@ from msgspec import Struct
 from holdfast.errors import ToolError
 
 #: Read by programs wherever they are started, some of them without asking.
-NAMES = (".holdfast", "holdfast.toml", ".vscode", ".envrc", ".mcp.json", ".claude")
+NAMES = ("holdfast.toml", ".vscode", ".envrc", ".mcp.json", ".claude")
 
 #: Read in a home only. They are protected where they are, and when absent only in a home.
 START_UP = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile")
@@ -137,20 +137,21 @@ def identities(names: Sequence[Name]) -> dict[Path, tuple[int, int]]:
 
 
 @asynccontextmanager
-async def stand_ins(workspace: Path) -> AsyncIterator[tuple[int, Sequence[Name]]]:
-    """Every protected name exists while this lasts. Yields a lock to hold on to, and the names.
+async def stand_ins(workspace: Path, opened: int) -> AsyncIterator[Sequence[Name]]:
+    """Every protected name exists while this lasts. Yields the names.
 
-    Several commands may run at once, in several processes. Each holds the workspace's lock shared,
-    and whoever can have it alone afterwards is the last, and removes what was made.
+    Several commands may run at once, in several processes. Each holds a lock on the workspace, which
+    it has `opened`, with others, and whoever can have it alone afterwards is the last, and removes
+    what was made.
     """
-    lock = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+    lock = os.dup(opened)
     names: Sequence[Name] = ()
     try:
         await _lock(lock)
         names = protected(workspace)
         for name in names:
             _make(name)
-        yield lock, names
+        yield names
     finally:
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

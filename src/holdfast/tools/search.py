@@ -15,14 +15,13 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from subprocess import DEVNULL
 from time import monotonic
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Meta, Struct
-from pathspec import GitIgnoreSpec
 
 from holdfast.core.messages import ToolSpec
 from holdfast.errors import ToolError
@@ -31,6 +30,9 @@ from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import Workspace
 from holdfast.tools.names import is_secret, matches_glob
 from holdfast.tools.text import HEAD, count, decode, kind, shown
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 #: Seconds of one search, files it looks at, and bytes of one that is searched.
 MOST_SECONDS, MOST_FILES, MOST_BYTES = 20.0, 50_000, 5_000_000
@@ -368,6 +370,9 @@ class _Walk:
         lines = text.splitlines()
         tame = [line for line in lines[:room] if _stars(line) <= _MOST_STARS]
         self._wild += len(lines) - len(tame)
+        # Takes longer to load than all the tools together, and is needed where something is ignored.
+        from pathspec import GitIgnoreSpec
+
         return (_Ignore(folder, GitIgnoreSpec.from_lines(tame)),)
 
     def _text(self, path: str) -> str | None:

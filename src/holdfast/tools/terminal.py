@@ -23,7 +23,6 @@ from holdfast.core.messages import Gate, ToolSpec
 from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
-from holdfast.tools.gate import SAFE_ENVIRONMENT, judge
 from holdfast.tools.jail import Jail, jail_environment
 from holdfast.tools.process import Finished, run_process
 
@@ -101,8 +100,8 @@ class Terminal:
         self._outside = {
             "PATH": path,
             "HOME": home or _home(os.getuid()),
-            "LANG": SAFE_ENVIRONMENT["LANG"],
-            "TERM": SAFE_ENVIRONMENT["TERM"],
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
             **environment,
         }
 
@@ -153,6 +152,9 @@ class Terminal:
 
     def _review(self, given: Arguments, directory: Path) -> Review:
         jail = self._jail_for(given)
+        # Loaded when there is something to judge: a server is ready the sooner.
+        from holdfast.tools.gate import judge
+
         ruling = judge(
             given.command,
             jailed=jail is not None,
@@ -190,6 +192,8 @@ class Terminal:
     def _environment(self, given: Arguments, gate: Gate) -> Mapping[str, str]:
         if self._jail_for(given):
             return self._inside
+        from holdfast.tools.gate import SAFE_ENVIRONMENT
+
         return SAFE_ENVIRONMENT if gate == "auto" else self._outside
 
     def _binding(self, given: Arguments, directory: Path, gate: Gate) -> str:
