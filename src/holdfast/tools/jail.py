@@ -15,7 +15,6 @@ import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from functools import partial
 from io import FileIO
 from pathlib import Path
 
