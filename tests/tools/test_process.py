@@ -132,7 +132,7 @@ async def test_a_cancel_ends_the_process_and_its_group_and_says_so(run):
 
 async def test_one_that_left_the_group_is_found_by_its_mark(run):
     script = "setsid bash -c 'echo $$; sleep 60; true' & sleep 60; true"
-    (stray,) = await run.until_it_speaks(script, marker="call_left")
+    (stray,) = await run.until_it_speaks(script, marker=f"call_left{os.getpid()}")
     assert not alive(stray)
     assert run.ended[0].endswith("(bash) and its group: killed")
     assert f"process {stray} (bash), which left its group: killed" in run.ended
@@ -141,7 +141,7 @@ async def test_one_that_left_the_group_is_found_by_its_mark(run):
 async def test_a_daemon_is_found_by_its_mark(run):
     pid_file = run.folder / "pid"
     daemon = f"(setsid bash -c 'echo $$ > {pid_file}; echo up; sleep 60; true' &) ; sleep 60"
-    await run.until_it_speaks(daemon, marker="call_daemon")
+    await run.until_it_speaks(daemon, marker=f"call_daemon{os.getpid()}")
     pid = int(pid_file.read_text())
     assert not alive(pid)
     assert f"process {pid} (bash), which left its group: killed" in run.ended
@@ -150,9 +150,9 @@ async def test_a_daemon_is_found_by_its_mark(run):
 async def test_another_call_is_left_alone(run, tmp_path):
     async with anyio.create_task_group() as tasks:
         other = Run(tmp_path)
-        tasks.start_soon(lambda: other("echo $$; sleep 60", marker="call_other"))
+        tasks.start_soon(lambda: other("echo $$; sleep 60", marker=f"call_{os.getpid()}_other"))
         await other.spoke.wait()
-        await run.until_it_speaks("echo up; sleep 60", marker="call_o")
+        await run.until_it_speaks("echo up; sleep 60", marker=f"call_{os.getpid()}")
         assert alive("".join(other.heard).strip())
         tasks.cancel_scope.cancel()
 
@@ -162,7 +162,7 @@ STRAY = "setsid bash -c 'echo $$ > pid; sleep 60; true' & until [ -s pid ]; do s
 
 
 async def test_a_command_that_has_ended_leaves_nothing_and_says_what_it_left(run):
-    done = await run("sleep 61 & echo $!; " + STRAY + "cat pid", marker="call_bg")
+    done = await run("sleep 61 & echo $!; " + STRAY + "cat pid", marker=f"call_bg{os.getpid()}")
     sleeper, stray, *_ = done.output.split()
     assert not alive(sleeper) and not alive(stray)
     assert "ended with the command that left it" in done.output

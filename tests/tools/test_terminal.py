@@ -1,6 +1,7 @@
 import json
 import os
 import time
+from secrets import token_hex
 
 import anyio
 import psutil
