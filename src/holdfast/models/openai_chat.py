@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b32encode, b64encode
+from functools import lru_cache
 from hashlib import sha256
 
 import msgspec
@@ -140,10 +141,12 @@ def _id(ours: str, origin: str) -> str:
     return b32encode(sha256(ours.encode()).digest()).decode()[:9]
 
 
-def _tool(spec: ToolSpec) -> dict[str, object]:
+@lru_cache(maxsize=1000)
+def _tool(spec: ToolSpec) -> Raw:
+    """As the wire has it: the same tools go along with each of thousands of calls."""
     try:
         schema = msgspec.json.decode(spec.schema)
     except (ValueError, RecursionError) as error:
         raise ModelRefused(f"the schema of the tool {spec.name} cannot be read") from error
     function = {"name": spec.name, "description": spec.description, "parameters": schema}
-    return {"type": "function", "function": function}
+    return Raw(msgspec.json.encode({"type": "function", "function": function}))
