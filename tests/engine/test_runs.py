@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -289,6 +290,22 @@ async def test_a_standing_yes_is_kept_in_the_rulebook(choice):
         await play.runs.answer(run_id, "deny")
         await play.ended(run_id)
     assert len(pay.effects) == 1
+
+
+async def test_a_rule_is_kept_though_whoever_answered_leaves_as_soon_as_the_answer_is_seen():
+    class Slow(Book):
+        async def grant(self, *what, by):
+            await anyio.sleep(1)
+            await super().grant(*what, by=by)
+
+    book = Slow()
+    async with two_payments(book) as (play, run_id, asked, pay):
+        async with task_group() as tasks:
+            tasks.start_soon(play.runs.answer, run_id, "always")
+            await play.until(run_id, ApprovalAnswered)
+            tasks.cancel_scope.cancel()
+        assert len(book.kept) == 1
+        await play.runs.stop(run_id)
 
 
 async def test_a_rule_that_stands_lets_the_call_pass_and_is_named():

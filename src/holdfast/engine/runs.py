@@ -169,7 +169,9 @@ class Runs:
             return
         call = next(tool.call for tool in state.tools if tool.call.id == request.call_id)
         try:
-            await book.grant(run_id, state.accepted, call, choice, by=by)
+            # Whoever answered may be gone as soon as the answer is seen.
+            with anyio.CancelScope(shield=True):
+                await book.grant(run_id, state.accepted, call, choice, by=by)
         except StoreError as error:
             about = {"run_id": run_id}
             _log.warning("the answer to run %s holds once: %s", run_id, error, extra=about)
