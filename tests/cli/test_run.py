@@ -256,3 +256,29 @@ def test_a_prompt_that_begins_with_a_hyphen_is_told_where_to_go(holdfast):
     done = holdfast("run", "-5 + 3 = ?")
     assert done.returncode == 2
     assert b"goes after --" in done.stderr
+
+
+def test_without_a_jail_the_person_at_the_terminal_is_told_and_asked(at_terminal, tmp_path):
+    config = tmp_path / "holdfast.toml"
+    config.write_text('[tools]\njail = "off"\n')
+    terminal = at_terminal("run", "$ touch made", "--pace", "0", "--config", str(config))
+    terminal.expect("! there is no jail here (tools.jail is off): you are asked about each")
+    terminal.expect(PROMPT)
+    assert f"│ directory: {tmp_path}" in terminal.seen
+    terminal.type("once\n")
+    assert terminal.end() == 0
+    assert (tmp_path / "made").exists()
+
+
+def test_a_command_in_the_jail_shows_what_it_says_as_it_says_it_and_is_ended_by_a_stop(
+    at_terminal, tmp_path
+):
+    (tmp_path / "holdfast.toml").write_text("")
+    command = "$ echo begun; sleep 60; touch made"
+    config = str(tmp_path / "holdfast.toml")
+    terminal = at_terminal("run", command, "--pace", "0", "--config", config)
+    terminal.expect("→ terminal echo begun").expect("\r\nbegun\r\n").type("\x03")
+    assert terminal.end() == 130
+    assert "stopped; cut off: terminal, which may have had effects" in terminal.seen
+    assert "and all it started: killed" in terminal.seen
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "holdfast.toml"}

@@ -111,6 +111,10 @@ class Desk:
             # Whatever else is unfinished waits to be resumed, not to go on behind somebody's back.
             only=(self._run_id,),
         ) as app:
+            box = app.toolbox
+            if box and box.jail is None and self._settings.tools.terminal and self.person:
+                asked = "you are asked about each command that does more than read"
+                self._viewer.warn(f"there is no jail here ({box.why}): {asked}")
             return await attend(self._attendant(Near(app), ask=ask), app)
 
     def _attendant(self, place: Place, *, ask: bool) -> Attendant:
