@@ -269,20 +269,27 @@ class Book:
 PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5", binding="from: 7")
 
 
+async def test_a_run_without_a_session_is_one_of_its_own():
+    async with two_payments(Book()) as (play, run_id, asked, pay):
+        await play.runs.answer(run_id, "session")
+        await play.ended(run_id)
+    assert len(pay.effects) == 2
+
+
 @asynccontextmanager
-async def two_payments(book):
+async def two_payments(book, **fields):
     model = ScriptedModel([Call("pay")], [Call("pay")], ["Paid."])
     pay = ScriptedTool(review=PAY)
     async with stage(model, pay, rulebook=book) as play:
-        run_id = await play.start(workspace="/work")
+        run_id = await play.start(workspace="/work", **fields)
         asked = (await play.until(run_id, ApprovalRequested)).event
         yield play, run_id, asked, pay
 
 
-@pytest.mark.parametrize("choice", ["session", "always"])
-async def test_a_standing_yes_is_kept_in_the_rulebook(choice):
+@pytest.mark.parametrize(("choice", "session"), [("session", "s1"), ("always", "")])
+async def test_a_standing_yes_is_kept_in_the_rulebook(choice, session):
     book = Book()
-    async with two_payments(book) as (play, run_id, asked, pay):
+    async with two_payments(book, session_id=session) as (play, run_id, asked, pay):
         await play.runs.answer(run_id, choice, by="me")
         assert book.kept == [(run_id, "/work", "pay", "pay 5", choice, "me")]
         # It is the book that says what stands, and it says nothing yet.

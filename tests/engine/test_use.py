@@ -274,8 +274,11 @@ async def test_a_tool_may_have_a_limit_of_its_own_and_a_way_to_read_on():
 
 
 def started_twice(first, second):
-    """What a tool says of the same call when it is looked at and when it is about to start."""
-    looks = iter([first, second])
+    """What a tool says of the same call when it is looked at and when it is about to start.
+
+    In between it is looked at once more if a person is to be asked.
+    """
+    looks = iter([first, first, second] if first.gate == "ask" else [first, second])
 
     def review(arguments):
         seen = next(looks)
@@ -314,6 +317,12 @@ async def test_what_is_not_to_the_byte_what_a_person_agreed_to_does_not_start(no
     result, effects = await came_of(started_twice(ASK, now), answer="once")
     assert (result.outcome, effects) == ("refused", [])
     assert result.output.startswith("not run: ")
+
+
+async def test_nobody_is_asked_about_what_has_changed_by_then():
+    looks = iter([ASK, replace(ASK, binding="account: 8")])
+    result, effects = await came_of(ScriptedTool(review=lambda arguments: next(looks)))
+    assert (result.outcome, effects) == ("refused", [])
 
 
 async def test_what_is_still_what_a_person_agreed_to_starts():

@@ -39,7 +39,7 @@ class Question:
                     return "deny"
                 # The terminal has echoed the line break.
                 self._terminal.returned()
-                if choice := choose(line, standing=bool(self.request.key)):
+                if choice := choose(line, standing=_may_stand(self.request)):
                     return choice
                 self._terminal.line(f"  “{line}” is none of the answers.", "yellow")
 
@@ -51,7 +51,7 @@ class Question:
     def _prompt(self) -> None:
         self._prompted = True
         self._terminal.fresh()
-        self._terminal.write(_PROMPT if self.request.key else _PROMPT_ONCE, "bold")
+        self._terminal.write(_PROMPT if _may_stand(self.request) else _PROMPT_ONCE, "bold")
 
 
 def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
@@ -70,9 +70,14 @@ def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
     if request.binding:
         terminal.line("  With:")
         _show_exactly(request.binding, terminal)
-    if request.key:
+    if _may_stand(request):
         terminal.line("  For this session, or always, that would cover:")
         _show_exactly(request.key, terminal)
+
+
+def _may_stand(request: ApprovalRequested) -> bool:
+    """A rule can cover it. A standing yes never covers a doubt."""
+    return bool(request.key) and not request.doubt
 
 
 def _show_exactly(text: str, terminal: Terminal) -> None:

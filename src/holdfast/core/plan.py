@@ -38,6 +38,11 @@ from holdfast.core.retry import OVERFLOW, GiveUp, Next, RetryRules, Wait, next_a
 from holdfast.core.run import fold
 from holdfast.core.state import Grant, RunState, ToolState
 
+_UNKNOWN = (
+    "the worker was lost while this ran; whether it took effect is unknown."
+    " Find out before doing it again"
+)
+
 #: How long a run that cannot go on here is left alone before it is looked at again.
 LOOK_AGAIN = 60.0
 
@@ -206,16 +211,25 @@ def _plan_tools(state: RunState, rules: Rules) -> Step:
     if told:
         return Record(told)
     asks = tuple((tool.call, said) for tool, said in verdicts if isinstance(said, Ask))
-    if asks:
-        return AskPerson(asks)
+    # What a tool has not looked at is not for a person to look at either.
+    known = tuple((call, said) for call, said in asks if call.tool in rules.tools)
+    if known:
+        return AskPerson(known)
     ready = _startable(state, [tool for tool, said in verdicts if isinstance(said, Allowed)])
-    if missing := next((call.tool for call in ready if call.tool not in rules.tools), None):
-        return _lacking(state, RunWaiting(what="tool", name=missing))
-    if ready:
-        return RunTools(ready)
-    if any(state.running(tool) for tool in state.open_tools):
-        return Pause(_expiry(state))
-    return Rest(_expiry(state))
+    here = tuple(call for call in ready if call.tool in rules.tools)
+    if here:
+        return RunTools(here)
+    wanted = (*(call for call, _ in asks), *ready)
+    return _wait(state, RunWaiting(what="tool", name=wanted[0].tool) if wanted else None)
+
+
+def _wait(state: RunState, lack: RunWaiting | None) -> Step:
+    """For what is under way, for an answer, or for a tool that is missing."""
+    if not any(state.running(tool) for tool in state.open_tools):
+        return _lacking(state, lack) if lack else Rest(_expiry(state))
+    if lack and state.waiting != lack:
+        return Record((lack,))
+    return Pause(_expiry(state))
 
 
 def _untouched(state: RunState, tool: ToolState, said: object, rules: Rules) -> ToolFinished | None:
@@ -232,6 +246,14 @@ def _untouched(state: RunState, tool: ToolState, said: object, rules: Rules) -> 
     return None
 
 
+def changed(tool: ToolState, why: str) -> ToolFinished:
+    """The end of a call that would not be what was looked at before. It may have been begun as it was."""
+    call_id = tool.call.id
+    if tool.starts:
+        return ToolFinished(call_id=call_id, outcome="unknown", output=f"{_UNKNOWN} ({why})")
+    return ToolFinished(call_id=call_id, outcome="refused", output=why)
+
+
 def _in_doubt(state: RunState, tool: ToolState, said: object, rules: Rules) -> ToolFinished | None:
     spec = state.spec(tool.call.tool)
     again = spec and spec.repeatable and tool.starts < rules.repeats
@@ -240,8 +262,7 @@ def _in_doubt(state: RunState, tool: ToolState, said: object, rules: Rules) -> T
     return ToolFinished(
         call_id=tool.call.id,
         outcome="unknown",
-        output="the worker was lost while this ran; whether it took effect is unknown."
-        " Find out before doing it again",
+        output=_UNKNOWN,
     )
 
 

@@ -31,6 +31,7 @@ from holdfast.core.plan import (
     Rules,
     RunTools,
     Timer,
+    changed,
     may_start,
     plan,
 )
@@ -67,6 +68,8 @@ class Driver:
         self._company = False
         self._deadlines: dict[tuple[float, float], float] = {}
         self._traces = Traces()
+        #: The rules of the step at hand: what is planned by one must not be done by another.
+        self._now = self._rules
 
     async def drive(self) -> Again:
         """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
@@ -97,7 +100,8 @@ class Driver:
         """Plan and perform until there is nothing to do, or a stop stands: then None."""
         due = self._scribe.lease.due
         while not self._scribe.state.stopping:
-            match plan(self._scribe.state, self._standing()):
+            self._now = self._standing()
+            match plan(self._scribe.state, self._now):
                 case Rest(timer) as rest:
                     if timer is None or (self._left(timer) and not due):
                         return self._again(rest)
@@ -133,24 +137,30 @@ class Driver:
         if book is None or state.accepted is None or not state.open_tools:
             return self._rules
         grants = book.standing(self._scribe.lease.run_id, state.accepted)
+        if not state.accepted.session_id:
+            # Then the run is all the session there is, and its journal knows what was granted.
+            grants += tuple(grant for grant in state.grants if grant.scope == "session")
         return replace(self._rules, grants=grants)
 
     async def _start_tools(self, step: RunTools, tasks: TaskGroup) -> None:
         """Start those that are still what was looked at, and asked about, before."""
-        state, rules = self._scribe.state, self._standing()
-        others = [(call, second_thoughts(call, state, self._means)) for call in step.calls]
-        changed = [
-            ToolFinished(call_id=call.id, outcome="refused", output=why)
-            for call, why in others
-            if why
-        ]
-        if changed:
+        if changed := self._changed(step.calls):
             await self._scribe.record(*changed)
             return
-        await self._scribe.record(*self._starts(step.calls, rules))
+        await self._scribe.record(*self._starts(step.calls, self._now))
         for call in step.calls:
-            if may_start(self._scribe.state, call.id, rules):
+            if may_start(self._scribe.state, call.id, self._now):
                 self._start(tasks, use_tool, self._scribe, self._means, call, self._traces)
+
+    def _changed(self, calls: Sequence[ToolCall]) -> list[ToolFinished]:
+        """The ends of those that would not be what was looked at before."""
+        state = self._scribe.state
+        thoughts = {call.id: second_thoughts(call, state, self._means) for call in calls}
+        return [
+            changed(tool, thoughts[tool.call.id])
+            for tool in state.tools
+            if thoughts.get(tool.call.id)
+        ]
 
     def _starts(self, calls: Sequence[ToolCall], rules: Rules) -> list[ToolStarted]:
         state = self._scribe.state
@@ -168,6 +178,9 @@ class Driver:
         tasks.start_soon(act, *given)
 
     async def _ask(self, step: AskPerson) -> None:
+        if changed := self._changed([call for call, _ in step.asks]):
+            await self._scribe.record(*changed)
+            return
         accepted = self._scribe.state.accepted
         requests = [
             ApprovalRequested(

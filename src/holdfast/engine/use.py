@@ -216,7 +216,7 @@ def _kept(
 
 def _shorten(output: str, most: int, ref: BlobRef | None) -> str:
     """The beginning and the end, how much is left out between them, and how to read that."""
-    head, tail = output[: most * 3 // 4], output[-(most // 4) :]
+    head, tail = output[: most * 3 // 4], output[len(output) - most // 4 :]
     left_out = len(output) - len(head) - len(tail)
     how = f'; {READ_ON} with output "{ref.sha256}" and offset {len(head)} reads on' if ref else ""
     return f"{head}\n[… {left_out} characters left out; the whole output is kept{how} …]\n{tail}"

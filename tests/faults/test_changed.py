@@ -1,0 +1,126 @@
+"""Calls that are no longer what was looked at: after a restart, a revocation, or without their tool."""
+
+import anyio
+import pytest
+
+from holdfast.core.events import ApprovalRequested, RunWaiting, ToolFinished, ToolStarted
+from holdfast.core.state import Grant
+from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
+from holdfast.testing.stage import stage
+
+PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5")
+
+
+class Revoked:
+    """A book whose only rule is taken out by another process after so many looks."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def standing(self, run_id, accepted):
+        self.looks -= 1
+        return (Grant("pay", "pay 5", "always", "rule_1"),) if self.looks >= 0 else ()
+
+
+def results(events):
+    return [event for event in events if isinstance(event, ToolFinished)]
+
+
+@pytest.mark.parametrize("looks", range(4))
+async def test_a_rule_that_is_revoked_at_any_moment_leaves_no_run_waiting_for_nothing(looks):
+    model = ScriptedModel([Call("pay")], ["Done."])
+    async with stage(model, ScriptedTool(review=PAY), rulebook=Revoked(looks)) as play:
+        run_id = await play.start(workspace="/work", approval_timeout=60.0)
+        with anyio.fail_after(3600):
+            await play.ended(run_id)
+
+
+async def cut_off_and_changed(*later):
+    """A repeatable call that was begun, cut off, and would be another one after the restart."""
+    seen = [Review(subject="one", binding="directory: /a")]
+    store = MemoryStore(now=anyio.current_time)
+
+    async def work(use):
+        await anyio.sleep(1000 if len(pay.effects) == 1 else 0)
+        return "ok"
+
+    pay = ScriptedTool(review=lambda _: seen[0], repeatable=True, work=work)
+    model = ScriptedModel([Call("pay")], *later)
+    async with stage(model, pay, store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, ToolStarted)
+        await anyio.sleep(1)
+    seen[0] = Review(subject="one", binding="directory: /b")
+    return stage(model, pay, store=store), run_id, pay
+
+
+async def test_what_was_begun_and_has_changed_since_is_not_said_to_be_not_run():
+    again, run_id, pay = await cut_off_and_changed(["Done."])
+    async with again as play:
+        await play.ended(run_id)
+        (result,) = results(await play.journal(run_id))
+    assert (result.outcome, len(pay.effects)) == ("unknown", 1)
+    assert "whether it took effect is unknown" in result.output
+
+
+async def test_the_doubt_about_what_was_begun_and_has_changed_is_put_to_a_person():
+    again, run_id, pay = await cut_off_and_changed([Call("pay")], ["Done."])
+    async with again as play:
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        await play.runs.answer(run_id, "deny")
+        await play.ended(run_id)
+    assert asked.doubt and len(pay.effects) == 1
+
+
+async def test_nobody_is_asked_about_a_call_that_no_tool_has_looked_at():
+    store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(review=PAY)
+    model = ScriptedModel([Call("pay")], [Call("pay")], ["Done."])
+    async with stage(model, store=store) as play:
+        run_id = await play.start(tools=(pay.spec,))
+        assert (await play.until(run_id, RunWaiting, ApprovalRequested)).event.name == "pay"
+        await anyio.sleep(120)
+    async with stage(model, pay, store=store) as play:
+        # Its tool is back, and looks at it when it is asked for again.
+        await play.until(run_id, ApprovalRequested)
+        await play.runs.answer(run_id, "once")
+        await play.ended(run_id)
+        told = [result.outcome for result in results(await play.journal(run_id))]
+    assert told == ["refused", "ok"]
+
+
+async def test_of_calls_side_by_side_one_that_changed_does_not_start_and_the_others_go_on():
+    looks = []
+
+    def review(arguments):
+        looks.append(arguments)
+        again = arguments == '{"n":2}' and looks.count(arguments) > 1
+        return Review(subject=f"{arguments} {again}")
+
+    pay = ScriptedTool(review=review, parallel=True)
+    calls = [Call("pay", f'{{"n":{n}}}') for n in (1, 2, 3)]
+    async with stage(ScriptedModel(calls, ["Done."]), pay) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        told = sorted(result.outcome for result in results(await play.journal(run_id)))
+    assert told == ["ok", "ok", "refused"] and len(pay.effects) == 2
+
+
+async def test_a_call_under_way_is_not_cut_off_because_the_tool_of_another_is_missing():
+    async def work(use):
+        await anyio.sleep(30)
+        return "built"
+
+    build = ScriptedTool("build", work=work, parallel=True)
+    look = ScriptedTool("look", parallel=True)
+    model = ScriptedModel([Call("build"), Call("look")], ["Done."])
+    async with stage(model, build) as play:
+        run_id = await play.start(tools=(build.spec, look.spec))
+        await play.until(run_id, ToolFinished)
+        # That one is there; for the other it waits on, in nobody's memory.
+        await anyio.sleep(300)
+        (result,) = results(await play.journal(run_id))
+        assert (result.outcome, result.output) == ("ok", "built")
+        await play.runs.stop(run_id)
+        await play.ended(run_id)
