@@ -74,20 +74,14 @@ async def test_commands_are_contained_and_the_jail_proves_it(tmp_path):
     assert set(report["probes"].values()) == {"ok"} and len(report["probes"]) >= 8
 
 
-async def test_a_jail_that_does_not_hold_is_not_used(tmp_path):
+async def test_a_jail_that_failed_its_test_can_prove_itself_later(tmp_path):
     toolbox = await box(tmp_path)
     toolbox._probes = [Probe("network", True, ""), Probe("files", False, "it could write /etc")]
-    assert "files: it could write /etc" in await toolbox.test()
     assert toolbox.report()["status"] == "failed"
     assert toolbox.report()["probes"]["files"] == "it could write /etc"
-    (terminal,) = (tool for tool in toolbox.tools if tool.spec.name == "terminal")
-    with pytest.raises(Exception, match="did not pass its own test"):
-        await terminal.run(ToolUse('{"command":"touch ran"}', "call_1", unheard))
-    assert not (tmp_path / "work" / "ran").exists()
-
-
-async def unheard(text):
-    raise AssertionError(text)
+    # It is tried again before the next command, and may have been disturbed.
+    assert await toolbox.test() == ""
+    assert toolbox.report()["status"] == "ok"
 
 
 async def test_where_no_jail_is_wanted_everything_that_changes_something_is_asked_about(tmp_path):

@@ -106,6 +106,7 @@ def _as_configured(asked: RunAccepted, settings: Settings, model: str) -> RunAcc
         models=choices(settings.models, chosen.name),
         attempts=chosen.attempts,
         retry_total=chosen.total,
+        approval="deny" if settings.tools.approval == "deny" else asked.approval,
         instructions=asked.instructions or settings.agent.instructions,
         approval_timeout=settings.tools.approval_timeout,
         budget=settings.budget,

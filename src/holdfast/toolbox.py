@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -50,7 +51,8 @@ class Toolbox:
         from holdfast.tools.selftest import self_test
 
         async with self._one:
-            if self._probes is None:
+            # One that failed may have been disturbed, and can prove itself later.
+            if self._probes is None or not all(probe.ok for probe in self._probes):
                 self._probes = await self_test(self.jail)
         failed = [f"{probe.name}: {probe.detail}" for probe in self._probes if not probe.ok]
         return "the jail did not pass its own test: " + "; ".join(failed) if failed else ""
@@ -94,7 +96,9 @@ async def open_toolbox(
     def make(box: Toolbox) -> Sequence[Tool]:
         return allowed((*extra, *_built_in(settings, box, blob)), settings.agent.tools)
 
-    jail = await _open_jail(settings) if settings.tools.terminal else _SWITCHED_OFF
+    jail = await jail_for(settings) if settings.tools.terminal else _SWITCHED_OFF
+    if isinstance(jail, str) and settings.tools.terminal and settings.tools.jail == "bwrap":
+        raise ConfigError(f"tools.jail is bwrap, but there can be no jail: {jail}")
     return Toolbox(settings, make, jail)
 
 
@@ -105,27 +109,30 @@ def allowed(tools: Sequence[Tool], patterns: Sequence[str]) -> tuple[Tool, ...]:
     )
 
 
-async def _open_jail(settings: Settings) -> Jail | str:
-    wanted = settings.tools.jail
-    if wanted == "off":
+async def jail_for(settings: Settings) -> Jail | str:
+    """The jail as it is configured, or why there is none."""
+    if settings.tools.jail == "off":
         return "tools.jail is off"
     from holdfast.tools.jail import Limits, open_jail
 
-    jail = await open_jail(
+    return await open_jail(
         settings.workspace,
-        hidden=_ours(settings),
+        hidden=_hidden(settings),
+        kept=_kept(settings),
         visible=settings.tools.visible,
         limits=Limits(memory=settings.tools.memory * 2**20, processes=settings.tools.processes),
     )
-    if isinstance(jail, str) and wanted == "bwrap":
-        raise ConfigError(f"tools.jail is bwrap, but there can be no jail: {jail}")
-    return jail
 
 
-def _ours(settings: Settings) -> tuple[Any, ...]:
-    """What no tool may touch: what we know, and what we do."""
-    ours = (settings.data, settings.file, settings.server.tls_key)
-    return tuple(path for path in ours if path is not None)
+def _hidden(settings: Settings) -> tuple[Path, ...]:
+    """What no tool may even see: what is on record, and our keys."""
+    key = settings.server.tls_key
+    return (settings.data,) if key is None else (settings.data, key)
+
+
+def _kept(settings: Settings) -> tuple[Path, ...]:
+    """What tools may read and never write: it says what they may do."""
+    return () if settings.file is None else (settings.file,)
 
 
 def _built_in(
@@ -138,14 +145,16 @@ def _built_in(
     from holdfast.tools.terminal import Terminal
     from holdfast.tools.todo import todo
 
-    files = Workspace(settings.workspace, _ours(settings))
+    hidden, kept = _hidden(settings), _kept(settings)
+    files = Workspace(settings.workspace, hidden, kept=kept)
     terminal = Terminal(
         settings.workspace,
         jail=box.jail,
         why=box.why,
         environment=settings.tools.environment,
         path=settings.tools.path,
-        ours=_ours(settings),
+        ours=hidden,
+        kept=kept,
         approval="yolo" if settings.tools.approval == "yolo" else "ask",
         tested=box.test,
     )

@@ -188,7 +188,7 @@ async def test_an_answer_that_came_too_late_is_said_to_have(server):
 
 def test_what_is_missing_there_may_come_and_time_is_that_of_people():
     far = Far("http://there", KEY)
-    assert far.has("model", "any") and abs(far.clock() - time.time()) < 60  # noqa: TID251 (as above)
+    assert far.has("model", "any", None) and abs(far.clock() - time.time()) < 60  # noqa: TID251 (as above)
 
 
 def test_the_beginning_of_an_id_must_mean_one_run(server):

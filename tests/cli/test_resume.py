@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 
 import pytest
@@ -100,3 +101,20 @@ def test_ctrl_c_stops_the_run_at_hand_and_leaves_the_others(at_terminal, keep, c
 def test_a_pace_that_is_none_is_a_mistake(command):
     code, _, complaints = command("resume", "--pace", "nan")
     assert (code, complaints.startswith("holdfast: --pace is nan")) == (2, True)
+
+
+def test_a_run_of_another_workspace_is_left_and_says_which_it_is(at_terminal, command, tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        lines = f'workspace = "{name}"\ndata = "data"\n[tools]\njail = "off"\n'
+        (tmp_path / f"{name}.toml").write_text(lines)
+    here, there = (str(tmp_path / f"{name}.toml") for name in ("here", "there"))
+    first = at_terminal("run", "$ touch made", "--pace", "0", "--config", here)
+    first.expect("Allow it:").send(9).end()
+    second = at_terminal("resume", "--pace", "0", "--config", there)
+    second.expect("Allow it:").type("once\n")
+    assert second.end() == 3
+    run_id = re.search(r"holdfast show (\S+)", second.seen)[1]
+    _, shown, _ = command("show", run_id, "--data", str(tmp_path / "data"))
+    assert f"the run works in {tmp_path / 'here'}" in shown
+    assert list((tmp_path / "there").iterdir()) == []

@@ -261,7 +261,8 @@ def test_a_prompt_that_begins_with_a_hyphen_is_told_where_to_go(holdfast):
 def test_without_a_jail_the_person_at_the_terminal_is_told_and_asked(at_terminal, tmp_path):
     config = tmp_path / "holdfast.toml"
     config.write_text('[tools]\njail = "off"\n')
-    terminal = at_terminal("run", "$ touch made", "--pace", "0", "--config", str(config))
+    arguments = ("run", "$ touch made", "--pace", "0", "--config", str(config))
+    terminal = at_terminal(*arguments, columns=200)
     terminal.expect("! there is no jail here (tools.jail is off): you are asked about each")
     terminal.expect(PROMPT)
     assert f"│ directory: {tmp_path}" in terminal.seen
@@ -282,3 +283,22 @@ def test_a_command_in_the_jail_shows_what_it_says_as_it_says_it_and_is_ended_by_
     assert "stopped; cut off: terminal, which may have had effects" in terminal.seen
     assert "and all it started: killed" in terminal.seen
     assert {path.name for path in tmp_path.iterdir()} == {"data", "holdfast.toml"}
+
+
+@pytest.mark.parametrize("choice", ["session", "always"])
+def test_a_standing_answer_at_the_terminal_is_for_longer_than_once(at_terminal, tmp_path, choice):
+    data, prompt = str(tmp_path / "data"), "note that, and note it again"
+    terminal = at_terminal("run", prompt, "--pace", "0", "--data", data).expect(PROMPT)
+    assert terminal.type(f"{choice}\n").end() == 0
+    assert f"answered: {choice}" in terminal.seen
+    # A run without a session is one of its own, and its journal is where that stands.
+    assert (tmp_path / "data" / "rules.toml").exists() == (choice == "always")
+
+
+def test_where_the_settings_say_deny_nobody_is_asked(at_terminal, tmp_path):
+    config = tmp_path / "holdfast.toml"
+    config.write_text('[tools]\njail = "off"\napproval = "deny"\n')
+    terminal = at_terminal("run", "$ touch made", "--pace", "0", "--config", str(config))
+    assert terminal.end() == 0
+    assert "needs your approval" not in terminal.seen
+    assert not (tmp_path / "made").exists()

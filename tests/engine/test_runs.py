@@ -326,13 +326,24 @@ async def test_a_rule_that_stands_lets_the_call_pass_and_is_named():
     assert book.kept == [] and len(pay.effects) == 2
 
 
-async def test_a_rule_that_cannot_be_kept_costs_the_rule_and_not_the_answer(caplog):
+async def test_a_rule_that_cannot_be_kept_costs_the_rule_and_not_the_answer():
+    told = []
     async with two_payments(Book(full=True)) as (play, run_id, asked, pay):
-        await play.runs.answer(run_id, "always")
+        await play.runs.answer(run_id, "always", tell=told.append)
         await play.until(run_id, ToolFinished)
         await play.runs.stop(run_id)
     assert len(pay.effects) == 1
-    assert "holds once" in caplog.text
+    assert told == [f"the answer to run {run_id} holds once: the rules cannot be kept"]
+
+
+async def test_a_standing_yes_to_what_no_rule_can_cover_is_said_to_hold_once(caplog):
+    pay = ScriptedTool(review=Review(gate="ask"))
+    async with stage(ScriptedModel([Call("pay")], ["Paid."]), pay, rulebook=Book()) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await play.runs.answer(run_id, "always")
+        await play.ended(run_id)
+    assert "holds once: no rule could cover" in caplog.text
 
 
 async def test_an_answer_to_something_else_than_what_is_asked_counts_for_nothing():

@@ -215,6 +215,21 @@ async def test_a_rule_holds_for_the_same_command_until_it_is_revoked(tmp_path):
     assert (tmp_path / "seen").exists()
 
 
+async def test_whoever_says_always_is_told_if_that_holds_but_once(tmp_path):
+    async with (
+        open_endpoint([command("touch seen")], ["Done."]) as endpoint,
+        serving(tmp_path, model_at(endpoint, tools=FREE)) as server,
+    ):
+        run_id = await server.run()
+        await pending(server, run_id)
+        (server.data / "rules.toml").write_text("garbage = [")
+        (server.data / "rules.toml").chmod(0o600)
+        (problem,) = (await answer(server, run_id, "always")).json["problems"]
+        assert "holds once" in problem and "rules.toml" in problem
+        await server.ended(run_id)
+    assert (tmp_path / "seen").exists()
+
+
 async def test_an_interpreter_can_be_allowed_once_and_no_longer(tmp_path):
     async with (
         open_endpoint([command("python3 -c 'print(1)'")], ["Done."]) as endpoint,

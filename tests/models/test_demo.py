@@ -168,7 +168,7 @@ def again_calls(reply):
 
 @pytest.mark.parametrize(
     ("choice", "reaction"),
-    [("once", "there is 1 note now"), ("deny", "You said no, so nothing was kept")],
+    [("once", "there is 1 note now"), ("deny", "You said no, so nothing was done")],
 )
 async def test_it_reacts_to_a_person_s_answer(choice, reaction):
     async with open_app(models={"demo": DemoModel()}, tools=(LookAround(), KeepNote())) as app:
@@ -200,7 +200,7 @@ def test_it_reacts_to_an_outcome_that_a_crash_hid():
     (finished,) = step.events
     assert isinstance(finished, ToolFinished)
     reply = ask(*ASKED, told(NOTE, finished.output, ok=False))
-    assert "I cannot tell whether the note was kept" in reply.text
+    assert "I cannot tell whether anything was done" in reply.text
 
 
 texts = st.text(max_size=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,8 +103,16 @@ async def _settle(runs: Runs | Far, run_id: str, approval: str, choice: Choice) 
     state = await runs.state(run_id)
     tools = {one.request.approval_id: one.request.tool for one in state.pending}
     approval_id = _meant(approval, state) if approval else ""
-    (settled,) = await runs.answer(run_id, choice, approval_id=approval_id, by="terminal")
+    (settled,) = await runs.answer(
+        run_id, choice, approval_id=approval_id, by="terminal", tell=_warn
+    )
     return tools[settled]
+
+
+def _warn(text: str) -> None:
+    from holdfast.cli.visible import one_line
+
+    print(f"! {one_line(text)}", file=sys.stderr)
 
 
 def _meant(word: str, state: RunState) -> str:

@@ -22,6 +22,7 @@ from holdfast.core.events import (
     ApprovalRequested,
     Choice,
     Recorded,
+    RunAccepted,
     RunCompleted,
     RunFailed,
 )
@@ -53,7 +54,7 @@ class Place(Protocol):
 
     def clock(self) -> float: ...
 
-    def has(self, kind: str, name: str) -> bool: ...
+    def has(self, kind: str, name: str, accepted: RunAccepted | None) -> bool: ...
 
     async def read(self, run_id: str) -> Sequence[Recorded]: ...
 
@@ -62,7 +63,13 @@ class Place(Protocol):
     async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None: ...
 
     async def answer(
-        self, run_id: str, choice: Choice, *, approval_id: str = "", by: str = ""
+        self,
+        run_id: str,
+        choice: Choice,
+        *,
+        approval_id: str = "",
+        by: str = "",
+        tell: Callable[[str], None],
     ) -> tuple[str, ...]: ...
 
 
@@ -83,9 +90,9 @@ class Near:
     def full(self) -> bool:
         return bool(getattr(self._app.means.store, "full", False))
 
-    def has(self, kind: str, name: str) -> bool:
+    def has(self, kind: str, name: str, accepted: RunAccepted | None) -> bool:
         means = self._app.means
-        return name in (means.models if kind == "model" else means.tools)
+        return name in (means.models if kind == "model" else means.tools_for(accepted))
 
 
 class Attendant:
@@ -166,9 +173,9 @@ class Attendant:
             case "approval":
                 return self._ask is None
             case "missing_model":
-                return not self._place.has("model", waits.name)
+                return not self._place.has("model", waits.name, state.accepted)
             case "missing_tool":
-                return not self._place.has("tool", waits.name)
+                return not self._place.has("tool", waits.name, state.accepted)
             case other:
                 return other == "newer_version"
 
@@ -212,7 +219,11 @@ class Attendant:
             choice = await question.ask()
             try:
                 await self._place.answer(
-                    self._run_id, choice, approval_id=question.request.approval_id, by="terminal"
+                    self._run_id,
+                    choice,
+                    approval_id=question.request.approval_id,
+                    by="terminal",
+                    tell=self._viewer.warn,
                 )
             except Conflict:
                 pass  # settled meanwhile; the journal says how

@@ -282,7 +282,10 @@ def _tools(settings: Settings) -> Iterator[Check]:
         case "deny":
             yield Check("approval", "ok", "deny: what somebody would be asked about is refused")
         case _:
-            yield Check("approval", "ok", "ask: about what leaves the jail or is hard to take back")
+            about = "what leaves the jail or is hard to take back"
+            if tools.jail == "off":
+                about = "each command that does more than read"
+            yield Check("approval", "ok", f"ask: about {about}")
 
 
 # --- the jail --------------------------------------------------------------------------
@@ -300,24 +303,18 @@ def _jail(settings: Settings) -> Iterator[Check]:
 
 
 async def _tried(settings: Settings) -> Sequence[Check]:
-    from holdfast.tools.jail import Limits, open_jail
+    from holdfast.toolbox import jail_for
     from holdfast.tools.selftest import self_test
 
-    tools = settings.tools
-    ours = (settings.data, settings.file, settings.server.tls_key)
-    jail = await open_jail(
-        settings.workspace,
-        hidden=[path for path in ours if path],
-        visible=tools.visible,
-        limits=Limits(processes=tools.processes, memory=tools.memory * 2**20),
-    )
+    jail = await jail_for(settings)
     if not isinstance(jail, str):
         found = Check("jail", "ok", f"bubblewrap at {jail.bwrap}")
         return [found, *map(_probed, await self_test(jail))]
-    if tools.jail == "bwrap":
+    remedy = "choose another workspace" if "workspace" in jail else _MEND_THE_JAIL
+    if settings.tools.jail == "bwrap":
         says = f"{jail}; tools.jail insists on one, so nothing starts without"
-        return [Check("jail", "problem", says, _MEND_THE_JAIL)]
-    return [Check("jail", "warning", f"{jail}; {_WITHOUT_A_JAIL}", _MEND_THE_JAIL)]
+        return [Check("jail", "problem", says, remedy)]
+    return [Check("jail", "warning", f"{jail}; {_WITHOUT_A_JAIL}", remedy)]
 
 
 def _probed(probe: Probe) -> Check:

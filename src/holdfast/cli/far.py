@@ -21,7 +21,7 @@ import msgspec
 from anyio.abc import ByteStream
 
 from holdfast.core.codec import recall
-from holdfast.core.events import FINAL, Choice, Recorded
+from holdfast.core.events import FINAL, Choice, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.core.state import RunState
 from holdfast.errors import (
@@ -78,6 +78,7 @@ class _Started(msgspec.Struct):
 
 class _Settled(msgspec.Struct):
     approval_ids: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
 class _Refusal(msgspec.Struct):
@@ -171,7 +172,7 @@ class Far:
     def clock(self) -> float:
         return time()
 
-    def has(self, _kind: str, _name: str) -> bool:
+    def has(self, _kind: str, _name: str, _accepted: RunAccepted | None) -> bool:
         """What is missing there may well come while we wait."""
         return True
 
@@ -227,9 +228,13 @@ class Far:
         *,
         approval_id: str = "",
         by: str = "",  # noqa: ARG002 (the key says who)
+        tell: Callable[[str], None] = _say_nothing,
     ) -> tuple[str, ...]:
         body = {"choice": choice, "approval_id": approval_id}
-        return (await self._tell(f"{_path(run_id)}/approval", body, _Settled)).approval_ids
+        settled = await self._tell(f"{_path(run_id)}/approval", body, _Settled)
+        for problem in settled.problems:
+            tell(problem)
+        return settled.approval_ids
 
     async def _tell(self, path: str, body: object, type: type[T]) -> T:
         return await anyio.to_thread.run_sync(partial(self._ask, "POST", path, body, type=type))

@@ -138,6 +138,9 @@ def _standing(run_id: str, state: RunState, *, left: bool) -> list[tuple[str, st
         lines.append((f"interrupted; holdfast resume {short(run_id)} takes it up", "yellow"))
     elif waits := phase(state):
         lines.append((waiting(waits, now=_now()), "yellow"))
+    lacks = state.waiting is not None and state.waiting.what == "tool"
+    if lacks and state.accepted and state.accepted.workspace:
+        lines.append((f"the run works in {state.accepted.workspace}", "yellow"))
     return lines
 
 

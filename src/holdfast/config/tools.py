@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -9,6 +10,10 @@ from types import MappingProxyType
 from holdfast.config.places import path
 from holdfast.config.settings import ToolSettings
 from holdfast.config.tables import Setting, Table
+
+#: The section of git's settings that says who somebody is, and the two lines of it that matter.
+_USER = re.compile(r"^\[user\][^\n]*\n((?:(?!\[)[^\n]*\n?)*)", re.MULTILINE)
+_KEY = re.compile(r"^[ \t]*(name|email)[ \t]*=[ \t]*([^#;\n]*[^#;\s])", re.MULTILINE)
 
 _KEYS = "terminal jail approval approval_timeout env visible memory processes"
 
@@ -37,6 +42,28 @@ def read_tools(file: Table, environ: Mapping[str, str], *, base: Path) -> ToolSe
 
 
 def _environment(names: Setting, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables that a command is given besides the usual few, as they are now."""
+    """The variables that a command is given besides the usual few, as they are now.
+
+    Whose commits are made is among them: git's own settings are in a home that is not seen.
+    """
     wanted = names.words("names of variables")
-    return MappingProxyType({name: environ[name] for name in wanted if name in environ})
+    for name in wanted:
+        if "=" in name:
+            raise names.refuse(f"has {name!r} in it; it must be a list of names of variables")
+    given = {name: environ[name] for name in wanted if name in environ}
+    return MappingProxyType({**_author(environ), **given})
+
+
+def _author(environ: Mapping[str, str]) -> dict[str, str]:
+    """Name and address from the settings of git, as far as they are plain to see."""
+    home = environ.get("HOME", "")
+    try:
+        text = (Path(home) / ".gitconfig").read_text(errors="replace") if home else ""
+    except OSError:
+        return {}
+    user = "".join(_USER.findall(text))
+    return {
+        f"GIT_{role}_{key.upper()}": value.strip('"')
+        for key, value in _KEY.findall(user)
+        for role in ("AUTHOR", "COMMITTER")
+    }

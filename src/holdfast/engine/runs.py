@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
@@ -133,11 +133,12 @@ class Runs:
         everything: bool = False,
         digest: str = "",
         by: str = "",
+        tell: Callable[[str], None] = _log.warning,
     ) -> tuple[str, ...]:
         """Answer an approval, or all that are pending. Returns the ids this answer settled.
 
         `digest` is that of what was shown to whoever answers, if they say so. Raises ApprovalChanged
-        if that is not what is asked.
+        if that is not what is asked. `tell` hears why a standing yes holds for this call alone.
         """
         if choice not in get_args(Choice):
             choices = ", ".join(get_args(Choice))
@@ -152,7 +153,8 @@ class Runs:
             for pending in before.pending:
                 if pending.request.approval_id == id:
                     settled.append(id)
-                    await self._keep_rule(run_id, state, pending.request, choice, by)
+                    if problem := await self._keep_rule(run_id, state, pending.request, wish):
+                        tell(f"the answer to run {run_id} holds once: {problem}")
         if state.stopping:
             raise RunStopping(run_id)
         if not settled:
@@ -161,20 +163,24 @@ class Runs:
         return tuple(settled)
 
     async def _keep_rule(
-        self, run_id: str, state: RunState, request: ApprovalRequested, choice: Choice, by: str
-    ) -> None:
-        """Have a standing yes stand. If that fails the answer still counts, for this one call."""
-        book = self._means.rulebook
-        if choice not in ("session", "always") or book is None or state.accepted is None:
-            return
+        self, run_id: str, state: RunState, request: ApprovalRequested, answer: ApprovalAnswered
+    ) -> str:
+        """Have a standing yes stand. Says why it does not; the answer counts all the same, once."""
+        book, choice = self._means.rulebook, answer.choice
+        if choice not in ("session", "always"):
+            return ""
         call = next(tool.call for tool in state.tools if tool.call.id == request.call_id)
+        if not call.key:
+            return "no rule could cover a call like this one"
+        if book is None or state.accepted is None:
+            return ""
         try:
             # Whoever answered may be gone as soon as the answer is seen.
             with anyio.CancelScope(shield=True):
-                await book.grant(run_id, state.accepted, call, choice, by=by)
+                await book.grant(run_id, state.accepted, call, choice, by=answer.by)
         except StoreError as error:
-            about = {"run_id": run_id}
-            _log.warning("the answer to run %s holds once: %s", run_id, error, extra=about)
+            return str(error)
+        return ""
 
     async def add(
         self, run_id: str, parts: tuple[Part, ...], *, message_id: str = "", by: str = ""

@@ -49,12 +49,12 @@ _DEMO = "I am the built-in demo, not a real model: I think nothing and know noth
 #: How the engine tells a model that a call was not carried out, and what the demo says to that.
 #: The first that fits counts.
 _REACTIONS = (
-    ("said no", "You said no, so nothing was kept, and I will not try it another way."),
-    ("nobody answered", "Nobody answered in time, so nothing was kept: silence is not a yes."),
-    ("nobody can be asked", "There is nobody here to ask, so nothing was kept."),
+    ("said no", "You said no, so nothing was done, and I will not try it another way."),
+    ("nobody answered", "Nobody answered in time, so nothing was done: silence is not a yes."),
+    ("nobody can be asked", "There is nobody here to ask, so nothing was done."),
     (
         "unknown",
-        "It was cut off, so I cannot tell whether the note was kept. I leave it at that.",
+        "It was cut off, so I cannot tell whether anything was done. I leave it at that.",
     ),
 )
 

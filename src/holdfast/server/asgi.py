@@ -51,6 +51,8 @@ class Answered(Struct, frozen=True):
     choice: str
     resolved: int
     approval_ids: tuple[str, ...]
+    #: Why a standing yes holds for this call alone, if it does.
+    problems: tuple[str, ...] = ()
     object: str = "hermes.run.approval_response"
 
 
@@ -203,10 +205,10 @@ async def read_journal(
 )
 async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> Answered:
     with _asking("approval"):
-        choice, settled = await service.answer(
+        choice, settled, problems = await service.answer(
             run_id, await request.body(), principal=_who(request)
         )
-    return Answered(run_id, choice, len(settled), tuple(settled))
+    return Answered(run_id, choice, len(settled), tuple(settled), tuple(problems))
 
 
 @post(

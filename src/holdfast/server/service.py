@@ -232,11 +232,12 @@ class Service:
 
     async def answer(
         self, run_id: str, body: bytes, *, principal: str
-    ) -> tuple[str, Sequence[str]]:
-        """The choice as it was understood, and the approvals it settled."""
+    ) -> tuple[str, Sequence[str], Sequence[str]]:
+        """The choice as it was understood, the approvals it settled, and why it may hold but once."""
         # That there is no such run is said before anything is said of the answer.
         await self.exists(run_id)
         asked = requests.read_approval(body)
+        problems: list[str] = []
         settled = await self._runs.answer(
             run_id,
             asked.choice,
@@ -244,8 +245,9 @@ class Service:
             everything=asked.everything,
             digest=asked.digest,
             by=principal,
+            tell=problems.append,
         )
-        return asked.choice, settled
+        return asked.choice, settled, problems
 
     async def steer(self, run_id: str, body: bytes, *, principal: str) -> None:
         """Say something to a run that is under way; the model hears it at its next call."""
