@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.beneath import Stamp, Workspace
+from holdfast.tools.beneath import Workspace
 from holdfast.tools.opening import FOLDER, open_at_once, open_by_steps
+from holdfast.tools.stamp import Stamp
 from tests.faults.small_disk import SmallDisk, SmallFiles
 
 ROOT = Path(__file__).parent.parent.parent
@@ -216,8 +217,11 @@ def refuse(folder):
     for path, said in (("closed/file", "permission denied"), ("theirs", "is read-only")):
         with pytest.raises(ToolError, match=said):
             files.write(path, b"", expect=None)
-    with pytest.raises(ToolError, match="new: permission denied"):
-        files.write("new", b"", expect=None)
+    for path in ("new", "folder/new", "closed/new"):
+        with pytest.raises(ToolError, match=f"{path}: permission denied"):
+            files.write(path, b"", expect=None)
+        with pytest.raises(ToolError, match=f"{path}: permission denied"):
+            files.check(path, expect=None)
     with files.reading("theirs") as opened:
         assert os.read(opened.fd, 100) == b"content"
 

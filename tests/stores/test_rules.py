@@ -56,17 +56,23 @@ async def test_always_covers_the_workspace(book):
     assert book.standing("run_1", replace(ACCEPTED, workspace="")) == ()
 
 
-async def test_session_covers_the_session_or_else_the_run(book):
+async def test_session_covers_the_session(book):
     talk = replace(ACCEPTED, session_id="s1")
     await allow(book, scope="session", accepted=talk)
-    await allow(book, replace(PUSH, key="k"), scope="session")
-    of_talk, of_run = book.rules()
-    assert (of_talk.session, of_run.session) == ("s1", "run_1")
-    assert [each.rule for each in book.standing("run_9", talk)] == [of_talk.id]
-    assert [each.rule for each in book.standing("run_1", ACCEPTED)] == [of_run.id]
-    assert book.standing("run_9", ACCEPTED) == ()
+    await allow(book, replace(PUSH, key="k"))
+    of_talk, always = book.rules()
+    assert (of_talk.session, always.session) == ("s1", "")
+    assert [each.rule for each in book.standing("run_9", talk)] == [always.id, of_talk.id]
+    assert [each.scope for each in book.standing("run_9", talk)] == ["always", "session"]
+    assert [each.rule for each in book.standing("run_1", ACCEPTED)] == [always.id]
     assert book.standing("run_9", replace(talk, workspace="/elsewhere")) == ()
-    assert {each.scope for each in book.standing("run_1", ACCEPTED)} == {"session"}
+
+
+async def test_of_a_run_without_a_session_no_dead_rule_stays(book):
+    await allow(book, scope="session")
+    assert book.rules() == () and not book.path.exists()
+    await allow(book, scope="session", accepted=replace(ACCEPTED, session_id="run_1"))
+    assert book.standing("run_1", ACCEPTED) == ()
 
 
 async def test_a_rule_tells_what_was_shown_to_whom_and_when(book):
@@ -101,8 +107,9 @@ async def test_what_cannot_stand_is_not_kept(book, call, scope):
 
 async def test_the_same_rule_is_kept_once(book):
     for scope in ("always", "session", "always", "session"):
-        await allow(book, replace(PUSH, subject=scope), scope)
-    assert [rule.session for rule in book.rules()] == ["", "run_1"]
+        talk = replace(ACCEPTED, session_id="s1")
+        await allow(book, replace(PUSH, subject=scope), scope, accepted=talk)
+    assert [rule.session for rule in book.rules()] == ["", "s1"]
 
 
 async def test_the_file_is_for_its_owner_alone(book, folder):

@@ -2,13 +2,14 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.errors import StoreError
-from holdfast.stores.ruletext import MOST_RULES, Book, Rule, add, cut, parse
+from holdfast.stores.ruletext import MOST_RULES, Book, Rule, _load_quickly, add, cut, parse
 
 PATH = Path("rules.toml")
 PUSH = Rule(
@@ -26,11 +27,16 @@ NOTE = replace(PUSH, id="rule_0ddba115", tool="keep_note", key="note", session="
 #: Every text that can be stored: it holds no half of a character.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 words = texts.filter(bool)
+listed = st.builds(
+    lambda place, each: f"host{place} {msgspec.json.encode(each).decode()}",
+    st.one_of(st.just(""), texts.map(lambda text: f" in {msgspec.json.encode(text).decode()}")),
+    st.lists(texts),
+)
 rules = st.builds(
     Rule,
     id=st.from_regex(r"rule_[0-9a-f]{8}", fullmatch=True),
     tool=words,
-    key=words,
+    key=words.filter(lambda text: "[" not in text) | listed,
     session=texts,
     workspace=st.one_of(st.just(""), texts.map(lambda text: f"/{text}")),
     subject=texts,
@@ -192,6 +198,111 @@ def test_a_rule_with_a_mistake_does_not_stand_and_the_others_do(before, after, w
     assert found.problems[0].startswith(f"rules.toml, line {line}: ")
     with pytest.raises(ValueError, match=why):
         raise ValueError(found.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ('jail ["git", "push", "..."]', 'jail ["git","push","..."]'),
+        ('  jail  [ "git" ,\t"push" ] ', 'jail ["git","push"]'),
+        ('jail["\\u0067it"]', 'jail ["git"]'),
+        ('host  in  "a [\\"b"  ["git", "push"]', 'host in "a [\\"b" ["git","push"]'),
+        ('{"words": [ "a" ]}', '{"words": [ "a" ]}'),
+        ("notes [1].env", "notes [1].env"),
+        (".env [1]", ".env [1]"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_key_may_be_written_with_blanks_between_its_words(written, key):
+    text = book(NOTE, PUSH).text
+    text = text.replace('jail ["git","push","origin"]', written)
+    found = parse(text, PATH)
+    assert found.problems == ()
+    assert [rule.key for rule in found.rules] == ["note", key]
+    assert [each.key for each in found.grants["/srv/shop", ""]] == [key]
+    rest = cut(found, found.rules[1], PATH)
+    assert rest == book(NOTE).text
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *('jail ["git", push]', 'jail ["git",]', 'jail ["git", "push"', "jail [git]"),
+        *('jail ["a", 1]', 'jail ["a"] and more', 'host in "\\x" ["git"]'),
+    ],
+)
+def test_a_key_whose_words_cannot_be_read_does_not_stand(key):
+    text = book(NOTE, PUSH).text.replace('jail ["git","push","origin"]', key)
+    found = parse(text, PATH)
+    assert found.rules == (NOTE,)
+    assert "the list of words in its key is not JSON" in found.problems[0]
+    assert found.problems[0].endswith("; this rule does not stand")
+
+
+LINES = st.sampled_from(
+    [
+        "[[rule]]",
+        *(
+            "",
+            "  \t",
+            "# words",
+            "#\x01",
+            "\ufeff",
+            "[[rule]] # mine",
+            "[rule]",
+            "[[rule.a]]",
+            "\r",
+        ),
+        *('a = "b"', "a = 'b'", 'b = ""', "b = 'it''s'", 'c = "x" # mine', "c = 7", "a.b = 1"),
+        *(
+            r'd = "\n\t\\ \""',
+            r'd = "\u0041"',
+            r'd = "\/"',
+            r'd = "\x"',
+            r'd = "\\/"',
+            r'd = "\ud800"',
+        ),
+        *(
+            'e = """',
+            "e = '''",
+            '"""',
+            "'''",
+            "f = 2026-01-02T03:04:05Z",
+            "f = 2026-99-99T03:04:05Z",
+        ),
+        *(
+            "g = 'ü'",
+            'g = "\x7f"',
+            "g = '\t'",
+            'g = "\t"',
+            'ü = "a"',
+            "h =",
+            "h = 2026-01-02T03:04:05",
+        ),
+    ]
+)
+
+
+@example("[[rule]]\nf = 2026-99-99T03:04:05Z")
+@example("[[rule]]\na = 'b'\na = 'c'")
+@example('[[rule]]\nd = "\\x"')
+@example('[[rule]]\nd = "\\/"')
+@example('[[rule]]\nd = "\\ud83d\\ude00"')
+@settings(max_examples=300)
+@given(st.lists(LINES, max_size=8).map("\n".join))
+def test_what_is_read_quickly_is_what_toml_says(text):
+    try:
+        slowly = tomllib.loads(text)
+    except ValueError:
+        slowly = None
+    assert _load_quickly(text) in (None, slowly)
+
+
+@given(st.lists(rules, max_size=3, unique_by=lambda rule: rule.id))
+@settings(max_examples=30)
+def test_what_we_wrote_is_read_quickly(kept):
+    text = book(*kept).text
+    assert _load_quickly(text) == tomllib.loads(text)
 
 
 def test_a_good_rule_can_be_cut_beside_a_bad_one():

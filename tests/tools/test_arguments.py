@@ -5,7 +5,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from holdfast.errors import ToolError
-from holdfast.tools.arguments import read_arguments, schema
+from holdfast.tools.arguments import MOST_ARGUMENTS, read_arguments, schema
 
 
 class Cup(Struct, forbid_unknown_fields=True):
@@ -49,3 +49,11 @@ def test_what_is_wrong_with_arguments_is_said_and_what_would_be_right(arguments,
         read_arguments("pour", Cup, arguments)
     assert str(refusal.value).startswith("pour cannot use these arguments: ")
     assert schema(Cup) in str(refusal.value)
+
+
+def test_arguments_have_a_length_that_can_be_read_at_once():
+    arguments = json.dumps({"drink": ""})
+    fitting = arguments.replace('""', f'"{"x" * (MOST_ARGUMENTS - len(arguments))}"')
+    assert read_arguments("pour", Cup, fitting).size == 2
+    with pytest.raises(ToolError, match=r"given 1,048,577 characters.*at most 1,048,576"):
+        read_arguments("pour", Cup, fitting + " ")

@@ -1,14 +1,16 @@
 import os
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.beneath import Stamp, Workspace
+from holdfast.tools.beneath import Workspace
 from holdfast.tools.opening import open_at_once, open_by_steps
+from holdfast.tools.stamp import Stamp
 
 
 @pytest.fixture(params=[open_at_once, open_by_steps])
@@ -296,6 +298,49 @@ def test_the_whole_file_system_may_be_the_workspace(root):
     assert files.relative(str(root)) == str(root)[1:]
 
 
+# --- what is kept as it is
+
+
+@pytest.fixture
+def keeping(root, opener):
+    (root / "mine.conf").write_text("ours")
+    (root / "mine.conf").chmod(0o644)
+    (root / "around").symlink_to("mine.conf")
+    os.link(root / "mine.conf", root / "innocent")
+    return Workspace(root, kept=[root / "mine.conf", root / "missing"], opener=opener)
+
+
+@pytest.mark.parametrize(
+    "path", ["mine.conf", "./x/../mine.conf", "around", "innocent", "MINE.conf", "ｍine.conf"]
+)
+def test_what_is_kept_is_never_changed_under_any_name(keeping, root, path):
+    expect = stamp(root / "mine.conf")
+    for use in (
+        lambda: keeping.write(path, b"theirs", expect=expect),
+        lambda: keeping.write(path, b"theirs", expect=None),
+        lambda: keeping.check(path, expect=expect),
+        lambda: keeping.remove(path, expect=expect),
+    ):
+        with pytest.raises(ToolError, match="tools may read it, and none may change it"):
+            use()
+    assert (root / "mine.conf").read_text() == "ours"
+    names = {path.name for path in root.iterdir() if path.is_file()}
+    assert names == {"mine.conf", "around", "innocent"}
+
+
+@pytest.mark.parametrize("path", ["mine.conf", "./mine.conf", "around", "innocent"])
+def test_what_is_kept_may_be_read(keeping, path):
+    assert read(keeping, path)[1] == "ours"
+
+
+def test_what_will_be_kept_is_not_made_by_others(keeping, root):
+    with pytest.raises(ToolError, match="none may change it"):
+        keeping.write("missing", b"theirs", expect=None)
+    assert not (root / "missing").exists()
+    assert keeping.is_kept("Missing")
+    assert not keeping.is_kept("missing2")
+
+
 # --- a name that somebody would be asked about
 
 
@@ -332,6 +377,59 @@ def test_a_file_is_replaced_and_keeps_its_permissions(files, root):
     old.chmod(0o4751)
     assert files.write("folder/file", b"new", expect=stamp(old)) == "folder/file"
     assert (old.read_bytes(), stat.S_IMODE(old.stat().st_mode)) == (b"new", 0o751)
+
+
+@pytest.mark.real_time
+async def test_who_may_not_read_a_file_may_not_read_what_is_about_to_replace_it(files, root):
+    old = root / "folder/file"
+    old.chmod(0o600)
+    modes, done = set(), anyio.Event()
+
+    async def write():
+        data = b"x" * 50_000_000
+        await files.aside(lambda: files.write("folder/file", data, expect=stamp(old)))
+        done.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write)
+        while not done.is_set():
+            for draft in (root / "folder").glob(".holdfast-*"):
+                with suppress(FileNotFoundError):
+                    modes.add(stat.S_IMODE(draft.stat().st_mode))
+            await anyio.sleep(0.001)
+    assert modes == {0o600}
+    assert stat.S_IMODE(old.stat().st_mode) == 0o600
+
+
+def test_a_file_can_be_made_like_one_that_is_gone(files, root):
+    gone = (root / "folder/file").stat()
+    (root / "folder/file").chmod(0o640)
+    status = (root / "folder/file").stat()
+    assert status.st_mode != gone.st_mode
+    files.remove("folder/file", expect=Stamp.of(status))
+    files.write("folder/file", b"again", expect=None, like=status)
+    assert (root / "folder/file").stat().st_mode == status.st_mode
+
+
+def test_what_will_not_be_written_can_be_told_beforehand(files, root):
+    expect = stamp(root / "folder/file")
+    assert files.check("./folder/file", expect=expect) == "folder/file"
+    assert files.check("folder/../new", expect=None) == "new"
+    assert files.check("folder/new/deep/file", expect=None) == "folder/new/deep/file"
+    for path, given, said in (
+        ("folder/file", None, "changed meanwhile"),
+        ("folder/none", expect, "changed meanwhile"),
+        ("none/none", expect, "there is no such file or folder"),
+        ("folder/file/new", None, "a name on the way is that of a file"),
+        ("folder", None, "is a folder"),
+        (".git/hooks/../../new/../../out", None, "outside the workspace"),
+    ):
+        with pytest.raises(ToolError, match=said):
+            files.check(path, expect=given)
+    (root / "folder/file").chmod(0o444)
+    with pytest.raises(ToolError, match="is read-only"):
+        files.check("folder/file", expect=stamp(root / "folder/file"))
+    assert sorted(path.name for path in root.rglob("*")) == ["deep", "file", "folder"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

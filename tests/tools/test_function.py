@@ -1,6 +1,7 @@
 import asyncio
 import functools
 import json
+import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
 from holdfast.testing.contracts import ToolContract
 from holdfast.testing.scripted import Call, ScriptedModel
-from holdfast.tools.function import FunctionTool, _Work, tool
+from holdfast.tools.function import MOST_ARGUMENTS, FunctionTool, _Work, tool
 
 
 @tool(reads=True)
@@ -335,10 +336,29 @@ def test_a_yes_is_to_the_whole_call_and_stands_for_the_very_same_only():
 
     review = send.review('{"to":"ada","text":"two\\nlines","tags":["b","a"]}')
     assert review.subject == 'send\nto: "ada"\ntext: "two\\nlines"\ncopies: 1\ntags: ["a","b"]'
-    assert review.key == '{"tags":["b","a"],"text":"two\\nlines","to":"ada"}'
-    same = send.review('{ "text":"two\\nlines", "tags":["b","a"], "to":"\\u0061da" }')
+    assert review.key == '{"copies":1,"tags":["a","b"],"text":"two\\nlines","to":"ada"}'
+    same = send.review(
+        '{ "copies":1, "text":"two\\nlines", "tags":["a","b","a"], "to":"\\u0061da" }'
+    )
     assert same == review
     assert send.review('{"to":"ada","text":"two lines"}').key != review.key
+
+
+def test_a_yes_does_not_reach_what_a_default_has_become_since():
+    def version(default):
+        @tool
+        def pay(euro: float = default) -> None:
+            """Pays."""
+
+        return pay
+
+    assert version(5).review("{}").key == version(5).review('{"euro":5.0}').key
+    assert version(5).review("{}").key != version(5000).review("{}").key
+
+
+def test_arguments_have_a_length_that_can_be_read_at_once():
+    with pytest.raises(ToolError, match="add was given 262,155 characters of arguments"):
+        add.review('{"a":1' + " " * MOST_ARGUMENTS + ',"b"}')
 
 
 def test_a_tool_may_judge_its_calls_itself():
@@ -406,10 +426,28 @@ async def test_a_function_in_a_thread_can_tell_its_progress():
     @tool
     def count(use: ToolUse, to: int) -> int:
         """Counts."""
-        anyio.from_thread.run(use.progress, "counting")
+        use.progress("counting")
         return to
 
     assert await count.run(use(heard, to=3)) == "3"
+    assert heard == ["counting"]
+
+
+@pytest.mark.real_time
+async def test_what_is_told_from_a_thread_may_be_awaited_as_anywhere():
+    heard = Heard()
+
+    @tool
+    def count(use: ToolUse) -> str:
+        """Counts."""
+
+        async def tell():
+            await use.progress("counting")
+
+        anyio.run(tell)
+        return "done"
+
+    assert await count.run(use(heard)) == "done"
     assert heard == ["counting"]
 
 
@@ -463,6 +501,28 @@ async def test_a_function_that_wants_to_end_the_process_does_not():
     for made in (leave, leave_too):
         with pytest.raises(ToolError, match=f"{made.spec.name} tried to end the process"):
             await made.run(use())
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+async def test_nor_does_one_that_pretends_that_somebody_else_wants_it(error):
+    @tool
+    def pretend() -> None:
+        """Pretends."""
+        raise error
+
+    with pytest.raises(ToolError, match="pretend tried to end the process"):
+        await pretend.run(use())
+
+
+@pytest.mark.real_time
+async def test_a_function_in_a_thread_may_have_a_loop_of_its_own():
+    @tool
+    def nest() -> str:
+        """Runs a loop."""
+        return anyio.run(anyio.lowlevel.checkpoint) or "ran"
+
+    assert await nest.run(use()) == "ran"
 
 
 # --- threads that outlive their use
@@ -590,10 +650,10 @@ async def test_places_are_given_back_once_however_close_the_cut_is_to_the_beginn
 async def test_work_that_nobody_waits_for_any_more_does_not_begin():
     """The thread may be told just before it begins, which no test can time."""
     ran, places = [], anyio.CapacityLimiter(1)
-    work = _Work(partial(ran.append, 1), places)
+    work = _Work("note", partial(ran.append, 1), places)
     await places.acquire_on_behalf_of(work)
     assert work.leave() == 0
-    assert work() is None
+    work.work()
     assert ran == [] and places.borrowed_tokens == 0
 
 
@@ -615,6 +675,39 @@ def test_a_thread_may_outlive_the_loop_that_started_it():
         anyio.run(hang_and_leave)
         # Another loop, and places of its own.
         assert anyio.run(go) == "went on"
+
+
+ENDS = """
+import threading, anyio
+from holdfast import tool
+from holdfast.ports import ToolUse
+
+begun = threading.Event()
+
+@tool
+def hang() -> None:
+    "Hangs."
+    begun.set()
+    threading.Event().wait()
+
+async def main():
+    use = ToolUse("{}", "call_1", None, left=lambda words: print(words.split()[-1]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hang.run, use)
+        while not begun.is_set():
+            await anyio.sleep(0.001)
+        tasks.cancel_scope.cancel()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.real_time
+def test_a_program_whose_tool_hangs_in_a_thread_can_end():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS], capture_output=True, timeout=20, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "running\n", "")
 
 
 @pytest.mark.real_time

@@ -6,7 +6,15 @@ from functools import partial
 
 import pytest
 
-from holdfast.tools.opening import FOLDER, LINK_MET, open_at_once, open_beneath, open_by_steps
+from holdfast.errors import ToolError
+from holdfast.tools.opening import (
+    FOLDER,
+    LINK_MET,
+    open_at_once,
+    open_beneath,
+    open_by_steps,
+    told,
+)
 
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -92,3 +100,17 @@ def test_a_path_that_was_moved_meanwhile_is_tried_again_but_not_for_ever(root):
     with pytest.raises(BlockingIOError):
         open_at_once(root, ("folder",), FOLDER, kernel=kernel)
     assert 1 < kernel.calls < 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(errno.ENOENT, "x"), "a\\\\nb: there is no such file or folder"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_what_went_wrong_is_told_in_words(error, said):
+    with pytest.raises(ToolError, match=f"{said}$") as refusal, told("a\nb"):
+        raise error
+    assert refusal.value.__cause__ is error

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ToolError
-from holdfast.tools.patch import apply, parse, replace_passage
+from holdfast.tools.patch import (
+    MOST_MOVED,
+    MOST_PATCH,
+    MOST_PATCH_FILES,
+    MOST_PATCH_LINES,
+    MOST_TEXT,
+    apply,
+    parse,
+    replace_passage,
+)
 
 OLD = "".join(f"line {number}\n" for number in range(1, 21))
 
@@ -36,6 +45,20 @@ def test_a_hunk_goes_to_the_one_other_place_where_its_lines_stand_and_that_is_to
     )
     assert text == OLD.replace("line 6\n", "LINE 6\n").replace("line 13\n", "LINE 13\n")
     assert notes == ("@@ -2,2 +2,2 @@ was applied +3 lines from where it said",)
+
+
+def test_when_most_hunks_are_elsewhere_it_is_another_file():
+    text = "".join(f"{number}\n" for number in range(400))
+
+    def moved(count):
+        hunks = [
+            (f"@@ -{3 * n + 2 + n} +1 @@", f"-{3 * n + 2 + 2 * n}", "+x") for n in range(count)
+        ]
+        return applied(text, *(line for hunk in hunks for line in hunk))
+
+    assert len(moved(MOST_MOVED).notes) == MOST_MOVED
+    with pytest.raises(ToolError, match="more than 50 hunks are not where they say"):
+        moved(MOST_MOVED + 1)
 
 
 def test_several_other_places_are_an_error():
@@ -142,6 +165,22 @@ def test_what_is_wrong_with_a_patch_is_said(text, said):
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x" * (MOST_PATCH + 1), "131,073 characters"),
+        ("\n" * (MOST_PATCH_LINES + 1), "10,001 lines"),
+        (
+            "".join(f"--- {n}\n+++ {n}\n@@ -1 +0,0 @@\n-\n" for n in range(MOST_PATCH_FILES + 1)),
+            "101 files",
+        ),
+    ],
+)
+def test_a_patch_has_a_size_that_can_be_read_at_once(text, what):
+    with pytest.raises(ToolError, match=f"too long: it has {what}, and at most .* make several"):
+        parse(text)
+
+
 @given(*[st.lists(st.sampled_from(["a", "b", "", "-- x", "++ y", "@@"]), max_size=12)] * 2)
 def test_what_diff_makes_is_applied(before, after):
     old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
@@ -172,8 +211,20 @@ def test_a_passage_that_stands_several_times_is_an_error_that_says_where():
         ToolError, match="3 times, at lines 1, 3, 4; give more context, or all=true"
     ):
         replaced("a\nb\na\na b\n", "a", "c")
-    with pytest.raises(ToolError, match=r"20 times, at lines 1, .*, 10, …;"):
+    with pytest.raises(ToolError, match=r"more than 10 times, at lines 1, .*, 10, …;"):
         replaced("a\n" * 20, "a", "c")
+
+
+def test_a_passage_that_overlaps_itself_stands_several_times():
+    with pytest.raises(ToolError, match="2 times, at lines 1, 2;"):
+        replaced("}\n}\n}\n", "}\n}\n", "}")
+    assert replaced("}\n}\n}\n", "}\n}\n", "}", every=True).text == "}}\n"
+
+
+def test_a_text_that_would_be_too_large_is_not_made():
+    assert len(replaced("a" * 1000, "a", "b" * (MOST_TEXT // 1000), every=True).text) == MOST_TEXT
+    with pytest.raises(ToolError, match="would be too large: at most 10,000,000 characters"):
+        replaced("a" * MOST_TEXT, "a", "b" * 1_000_000, every=True)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ async def test_an_empty_list_is_said_to_be_empty():
 async def test_a_step_is_pending_unless_it_says_otherwise():
     assert todo.review('{"items":[{"text":"look"}]}') == Review(
         subject='todo\nitems: [{"text":"look","state":"pending"}]',
-        key='{"items":[{"text":"look"}]}',
+        key='{"items":[{"state":"pending","text":"look"}]}',
     )
 
 

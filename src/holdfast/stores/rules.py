@@ -62,7 +62,7 @@ class RuleFile:
         self._stamp: tuple[int, ...] | None = None
         self._book = self._warned = Book()
 
-    def standing(self, run_id: str, accepted: RunAccepted) -> tuple[Grant, ...]:
+    def standing(self, run_id: str, accepted: RunAccepted) -> tuple[Grant, ...]:  # noqa: ARG002
         """Those that cover this run now. What is wrong with the file is logged once."""
         book = self._look()
         if book is not self._warned:
@@ -72,22 +72,33 @@ class RuleFile:
         if not book.grants:
             return ()
         always = book.grants.get((accepted.workspace, ""), ())
-        return always + book.grants.get((accepted.workspace, _session(run_id, accepted)), ())
+        if not accepted.session_id:
+            return always
+        return always + book.grants.get((accepted.workspace, accepted.session_id), ())
 
     async def grant(
-        self, run_id: str, accepted: RunAccepted, call: ToolCall, scope: Choice, *, by: str
+        self,
+        run_id: str,  # noqa: ARG002
+        accepted: RunAccepted,
+        call: ToolCall,
+        scope: Choice,
+        *,
+        by: str,
     ) -> None:
         """Add a rule, unless it is there, or the call has no key that it could reach by.
 
-        Raises StoreError if there is anything in the file that we cannot read.
+        A run without a session is one of its own, and its journal knows what was answered in it: a
+        rule for it would be of no use once it has ended, and nobody would take it away. Raises
+        StoreError if there is anything in the file that we cannot read.
         """
-        if not call.key or scope not in ("session", "always"):
+        session = accepted.session_id if scope == "session" else ""
+        if not call.key or not (session or scope == "always"):
             return
         rule = Rule(
             id=f"rule_{token_hex(4)}",
             tool=call.tool,
             key=call.key,
-            session=_session(run_id, accepted) if scope == "session" else "",
+            session=session,
             workspace=accepted.workspace,
             subject=_shortened(storable(call.subject)),
             by=storable(by),
@@ -200,11 +211,6 @@ class RuleFile:
                 draft.unlink(missing_ok=True)
             kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
             raise kind(f"{self.path} cannot be written: {error.strerror}") from error
-
-
-def _session(run_id: str, accepted: RunAccepted) -> str:
-    """A run without a session is one of its own."""
-    return accepted.session_id or run_id
 
 
 def _shortened(subject: str) -> str:

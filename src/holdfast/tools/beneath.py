@@ -22,7 +22,8 @@ import anyio.to_thread
 
 from holdfast.errors import ToolError
 from holdfast.tools.names import check_path, fold, why_reading_asks, why_writing_asks
-from holdfast.tools.opening import FOLDER, LINK_MET, Opener, open_beneath
+from holdfast.tools.opening import FOLDER, LINK_MET, Opener, open_beneath, told
+from holdfast.tools.stamp import Stamp, dress, harmless, kind_of, look, same_as, settle
 from holdfast.tools.text import shown
 
 #: Threads that work on files at once, for all tools of a workspace.
@@ -35,23 +36,11 @@ _TRIES = 40
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+#: What is said of what is hidden, and of what is kept.
+WHY_HIDDEN = "belongs to Holdfast itself, and no tool may touch it"
+WHY_KEPT = "says what Holdfast may do: tools may read it, and none may change it"
+
 _Result = TypeVar("_Result")
-
-
-class Stamp(NamedTuple):
-    """Which file it was, and in which state: whoever writes by it overwrites nothing unseen."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
-        return cls(
-            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        )
 
 
 class Opened(NamedTuple):
@@ -76,14 +65,23 @@ class _Target(NamedTuple):
 
 
 class Workspace:
-    """The folder that the file tools work in. `hidden` is ours, and kept from them in it."""
+    """The folder that the file tools work in.
+
+    In it `hidden` is ours and not for them at all, and what is `kept` they may read and not change.
+    """
 
     def __init__(
-        self, root: Path, hidden: Sequence[Path] = (), *, opener: Opener | None = None
+        self,
+        root: Path,
+        hidden: Sequence[Path] = (),
+        *,
+        kept: Sequence[Path] = (),
+        opener: Opener | None = None,
     ) -> None:
         self.root = root.resolve()
         self.hidden = tuple(path.resolve() for path in hidden)
-        self._folded = tuple(fold(str(path)) for path in self.hidden)
+        self.kept = tuple(path.resolve() for path in kept)
+        self._hidden, self._kept = _folded(self.hidden), _folded(self.kept)
         self._open = opener or open_beneath
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
 
@@ -113,8 +111,14 @@ class Workspace:
 
     def is_hidden(self, path: str) -> bool:
         """Whether this real path is ours."""
-        whole = fold(f"{str(self.root).rstrip('/')}/{path}")
-        return any(whole == ours or whole.startswith(f"{ours}/") for ours in self._folded)
+        return self._is_beneath(self._hidden, path)
+
+    def is_kept(self, path: str) -> bool:
+        """Whether this real path may be read and not changed."""
+        return self._is_beneath(self._kept, path)
+
+    def _is_beneath(self, ours: tuple[str, ...], path: str) -> bool:
+        return bool(ours) and fold(f"{str(self.root).rstrip('/')}/{path}/").startswith(ours)
 
     def _parts(self, path: str) -> tuple[str, ...]:
         """The names in a path, `..` among them: it means the folder that a link leads to."""
@@ -132,7 +136,7 @@ class Workspace:
     def reading(self, path: str, *, links: bool = True) -> Iterator[Opened]:
         """A file or a folder, open. Raises ToolError in words for a model."""
         asked = self.relative(path)
-        with _told(asked), self._root() as root:
+        with told(asked), self._root() as root:
             fd, parts = self._find(root, self._parts(path), links=links)
             try:
                 status = os.fstat(fd)
@@ -230,40 +234,77 @@ class Workspace:
             return
         if not stat.S_ISREG(status.st_mode):
             raise ToolError(
-                f"{shown(asked)} is {_kind(status.st_mode)}; only files and folders are opened"
+                f"{shown(asked)} is {kind_of(status.st_mode)}; only files and folders are opened"
             )
-        if any(os.path.samestat(status, ours) for ours in self._hidden_files()):
+        if same_as(status, self.hidden):
             raise _ours(asked)
-        if status.st_nlink > 1 and not _harmless(status):
+        if status.st_nlink > 1 and not harmless(status):
             raise ToolError(
                 f"{shown(asked)} is a hard link: the same file has another name, perhaps outside"
                 " the workspace, and it is not a file of ours that everybody may read"
             )
 
-    def _hidden_files(self) -> Iterator[os.stat_result]:
-        for path in self.hidden:
-            with suppress(OSError):
-                yield path.stat()
-
     # --- writing
 
-    def write(self, path: str, data: bytes, *, expect: Stamp | None, parents: bool = True) -> str:
+    def check(self, path: str, *, expect: Stamp | None) -> str:
+        """Raise ToolError if it can be told beforehand that this will not be written or removed.
+
+        Returns its real name. Makes nothing, not even the folders it needs.
+        """
+        asked = self.relative(path)
+        with told(asked):
+            try:
+                with self._target(asked, path, parents=False) as target:
+                    _check_writable(asked, target)
+                    _check_unchanged(asked, target, expect)
+                    _check_folder(target.folder)
+                    return target.path
+            except FileNotFoundError:
+                if expect is not None:
+                    raise
+            with self._root() as root:
+                parts = self._resolve(root, self._parts(path))
+                self._check_nearest(root, parts[:-1])
+                return "/".join(parts)
+
+    def _check_nearest(self, root: int, parts: tuple[str, ...]) -> None:
+        try:
+            folder = self._open(root, parts, FOLDER)
+        except FileNotFoundError:
+            return self._check_nearest(root, parts[:-1])
+        try:
+            _check_folder(folder)
+        finally:
+            os.close(folder)
+
+    def write(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        expect: Stamp | None,
+        parents: bool = True,
+        like: os.stat_result | None = None,
+    ) -> str:
         """Put a file in its place, whole or not at all. Returns its real name.
 
         `expect` is the file as it was when it was read, None if there was none: if it is another
         by now, nothing is written. It keeps its permissions, and its owner where we may give it
-        away; other names of the same file keep the old content. Raises ToolError.
+        away, or gets those of one it is `like`; other names of the same file keep the old content.
+        Raises ToolError.
         """
         asked = self.relative(path)
-        with _told(asked), self._target(asked, path, parents=parents) as target:
+        with told(asked), self._target(asked, path, parents=parents) as target:
             _check_writable(asked, target)
+            old = target.status or like
             temporary = f".holdfast-{token_hex(8)}.tmp"
-            fd = os.open(temporary, _NEW, 0o666, dir_fd=target.folder)
+            # Who may not read the old one must not read the new one either, not even half of it.
+            fd = os.open(temporary, _NEW, 0o600 if old else 0o666, dir_fd=target.folder)
             try:
                 with os.fdopen(fd, "wb") as file:
                     file.write(data)
                     file.flush()
-                    _dress(fd, target.status)
+                    dress(fd, old)
                     os.fsync(fd)
                 _check_unchanged(asked, target, expect)
                 os.rename(
@@ -273,17 +314,17 @@ class Workspace:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=target.folder)
                 raise
-            _settle(target.folder)
+            settle(target.folder)
             return target.path
 
     def remove(self, path: str, *, expect: Stamp) -> str:
         """Take a file away, if it is still the one that was read. Returns its real name."""
         asked = self.relative(path)
-        with _told(asked), self._target(asked, path, parents=False) as target:
+        with told(asked), self._target(asked, path, parents=False) as target:
             _check_writable(asked, target)
             _check_unchanged(asked, target, expect)
             os.unlink(target.name, dir_fd=target.folder)
-            _settle(target.folder)
+            settle(target.folder)
             return target.path
 
     @contextmanager
@@ -291,9 +332,11 @@ class Workspace:
         with self._root() as root:
             folder, parts = self._find_folder(root, asked, self._parts(path), parents=parents)
             try:
-                target = _Target(folder, parts[-1], "/".join(parts), _look(folder, parts[-1]))
+                target = _Target(folder, parts[-1], "/".join(parts), look(folder, parts[-1]))
                 if target.status:
                     self._admit_file(asked, target.status)
+                    if same_as(target.status, self.kept):
+                        raise _kept(asked)
                 yield target
             finally:
                 os.close(folder)
@@ -311,6 +354,8 @@ class Workspace:
                     raise ToolError(f"{shown(asked)} is a folder")
                 # Before a folder is made for it.
                 self._admit(asked, "/".join(parts), why_writing_asks)
+                if self.is_kept("/".join(parts)):
+                    raise _kept(asked)
                 return self._enter(root, parts[:-1], make=parents), parts
             except OSError as error:
                 if error.errno not in LINK_MET or not left:
@@ -334,35 +379,12 @@ class Workspace:
         return fd
 
 
+def _folded(paths: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(fold(f"{path}/") for path in paths)
+
+
 def _split(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name not in ("", "."))
-
-
-def _look(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def _harmless(status: os.stat_result) -> bool:
-    """Whether a file with several names may be read under the one it has here.
-
-    Where the others are cannot be told. Package managers link from a store of their own, so not
-    all such files can be refused; but what is somebody else's, or kept from others, might be a
-    secret that was given a name here.
-    """
-    return status.st_uid == os.geteuid() and bool(status.st_mode & stat.S_IROTH)
-
-
-def _kind(mode: int) -> str:
-    kinds = {
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    return kinds.get(stat.S_IFMT(mode), "something else")
 
 
 def _check_writable(asked: str, target: _Target) -> None:
@@ -377,28 +399,17 @@ def _check_writable(asked: str, target: _Target) -> None:
         raise ToolError(f"{shown(asked)} is read-only, and stays as it is")
 
 
+def _check_folder(folder: int) -> None:
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def _check_unchanged(asked: str, target: _Target, expect: Stamp | None) -> None:
-    now = _look(target.folder, target.name)
+    now = look(target.folder, target.name)
     if (now and Stamp.of(now)) != expect:
         raise ToolError(
             f"{shown(asked)} changed meanwhile, and was left as it is now; read it again first"
         )
-
-
-def _settle(folder: int) -> None:
-    """It is done, and everybody sees it; not every file system can promise more."""
-    with suppress(OSError):
-        os.fsync(folder)
-
-
-def _dress(fd: int, old: os.stat_result | None) -> None:
-    """Give a new file the owner and the permissions of the one it is to replace."""
-    if old is None:
-        return
-    # Not everybody may give files away, and not every owner has a number here.
-    with suppress(OSError):
-        os.fchown(fd, old.st_uid, old.st_gid)
-    os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _outside(path: str) -> ToolError:
@@ -408,29 +419,8 @@ def _outside(path: str) -> ToolError:
 
 
 def _ours(path: str) -> ToolError:
-    return ToolError(f"{shown(path)} belongs to Holdfast itself, and no tool may touch it")
+    return ToolError(f"{shown(path)} {WHY_HIDDEN}")
 
 
-_TROUBLE = {
-    errno.ENOENT: "there is no such file or folder",
-    errno.ENOTDIR: "a name on the way is that of a file, not of a folder",
-    errno.EISDIR: "it is a folder",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "the system does not permit it",
-    errno.EROFS: "it is on a read-only file system",
-    errno.ENOSPC: "the disk is full; what was there before is still there",
-    errno.EDQUOT: "the disk quota is used up; what was there before is still there",
-    errno.EFBIG: "the file would be larger than is allowed; what was there before is still there",
-    errno.ENAMETOOLONG: "the path is too long for this file system",
-    errno.ELOOP: "somebody keeps changing a link on the way",
-    errno.ENXIO: "it is a socket or a device, and only files and folders are opened",
-}
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        why = _TROUBLE.get(error.errno or 0) or error.strerror or str(error)
-        raise ToolError(f"{shown(path)}: {why}") from error
+def _kept(path: str) -> ToolError:
+    return ToolError(f"{shown(path)} {WHY_KEPT}")

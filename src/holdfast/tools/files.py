@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -14,9 +14,10 @@ from holdfast.core.messages import ToolSpec
 from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
-from holdfast.tools.beneath import Opened, Stamp, Workspace
+from holdfast.tools.beneath import WHY_HIDDEN, WHY_KEPT, Opened, Workspace
+from holdfast.tools.changes import Change, Old, carry_out, read
 from holdfast.tools.names import why_reading_asks, why_writing_asks
-from holdfast.tools.patch import FilePatch, apply, parse, replace_passage
+from holdfast.tools.patch import FilePatch, apply, check_passage, parse, replace_passage
 from holdfast.tools.text import (
     HEAD,
     Form,
@@ -32,8 +33,8 @@ from holdfast.tools.text import (
     shown,
 )
 
-#: Bytes of a file that is written or edited.
-MOST_BYTES = 10_000_000
+#: Bytes of a file that is edited, and of all files of a patch, which are held at once.
+MOST_BYTES, MOST_TOGETHER = 10_000_000, 50_000_000
 #: Bytes of a file that are looked through for the lines asked for.
 MOST_SCANNED = 32 * 1024 * 1024
 #: Characters that one call shows, below what a model is shown of any output, and of one line.
@@ -73,7 +74,7 @@ class ReadFile:
     def review(self, arguments: str) -> Review:
         asked = read_arguments(self.spec.name, self.Arguments, arguments)
         path = self._files.relative(asked.path)
-        return _judge(self._files, (path,), why_reading_asks, f"read {shown(path)}")
+        return _judge(self._files, (path,), f"read {shown(path)}")
 
     async def run(self, use: ToolUse) -> str:
         asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
@@ -83,7 +84,7 @@ class ReadFile:
         with self._files.reading(asked.path) as opened:
             if opened.is_folder:
                 return _entries(opened)
-            head = _read(opened.fd, HEAD)
+            head = read(opened.fd, HEAD)
             path, size = shown(opened.path), opened.status.st_size
             if what := kind(head):
                 return f"[{path} is not text but {what}, {count(size, 'byte')}; it is not shown]"
@@ -117,10 +118,7 @@ class WriteFile:
         path = self._files.relative(asked.path)
         if path == ".":
             raise ToolError("the path is that of the workspace itself, which is a folder")
-        if len(asked.content.encode()) > MOST_BYTES:
-            raise ToolError(f"the content is too long: at most {count(MOST_BYTES, 'byte')}")
-        subject = f"write {shown(path)}:\n{asked.content}"
-        return _judge(self._files, (path,), why_writing_asks, subject)
+        return _judge(self._files, (path,), f"write {shown(path)}:", asked.content)
 
     async def run(self, use: ToolUse) -> str:
         asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
@@ -179,16 +177,14 @@ class EditFile:
             if asked.path or asked.old or asked.new:
                 raise ToolError("give either `patch` or `path`, `old` and `new`, not both")
             paths = tuple(self._files.relative(file.path) for file in parse(asked.patch))
-            subject = f"apply this patch:\n{asked.patch}"
-        else:
-            if not asked.path:
-                raise ToolError("give `path`, `old` and `new`, or `patch`")
-            # Tells whether there is anything to replace at all, without looking at the file.
-            replace_passage(asked.path, asked.old, asked.old, asked.new, every=True)
-            paths = (self._files.relative(asked.path),)
-            each = "each of these passages" if asked.all else "this passage"
-            subject = f"in {shown(paths[0])} replace {each}:\n{asked.old}\nby this:\n{asked.new}"
-        return _judge(self._files, paths, why_writing_asks, subject)
+            return _judge(self._files, paths, "apply this patch:", asked.patch)
+        if not asked.path:
+            raise ToolError("give `path`, `old` and `new`, or `patch`")
+        check_passage(asked.old, asked.new)
+        path = self._files.relative(asked.path)
+        each = "each of these passages" if asked.all else "this passage"
+        title = f"in {shown(path)} replace {each}:"
+        return _judge(self._files, (path,), title, asked.old, "by this:", asked.new)
 
     async def run(self, use: ToolUse) -> str:
         asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
@@ -196,11 +192,11 @@ class EditFile:
         # All is worked out before anything is written: what does not fit costs nothing. And what
         # takes long may be stopped, which a write may not.
         changes = await self._files.aside(partial(self._work_out, asked), abandon=True)
-        return await self._files.aside(partial(self._carry_out, changes))
+        return await self._files.aside(partial(carry_out, self._files, changes))
 
-    def _work_out(self, asked: Arguments) -> list[_Change]:
+    def _work_out(self, asked: Arguments) -> list[Change]:
         if asked.patch:
-            return [self._patched(file) for file in parse(asked.patch)]
+            return self._patched_all(parse(asked.patch))
         old = _whole(self._files, asked.path)
         text, shape = _text(asked.path, old)
         passage, new = (
@@ -210,82 +206,50 @@ class EditFile:
         text, places, lines = replace_passage(name, text, passage, new, every=asked.all)
         also = f" and {count(places - 1, 'other place')}" if places > 1 else ""
         notes = (f"at line {lines[0]}{also}",)
-        return [_Change("edited", asked.path, _bytes(name, text, shape), old, notes)]
+        return [Change("edited", asked.path, _bytes(name, text, shape), old, notes)]
 
-    def _patched(self, file: FilePatch) -> _Change:
+    def _patched_all(self, files: Sequence[FilePatch]) -> list[Change]:
+        changes: list[Change] = []
+        room = MOST_TOGETHER
+        for file in files:
+            changes.append(self._patched(file))
+            room -= changes[-1].size
+            if room < 0:
+                raise ToolError(
+                    f"the files of the patch are too large: at most {count(MOST_TOGETHER, 'byte')}"
+                    " together, before and after; make several patches of it"
+                )
+        return changes
+
+    def _patched(self, file: FilePatch) -> Change:
         name = shown(file.path)
         if file.creates:
             if _head_if_there(self._files, file.path):
                 raise ToolError(f"the patch creates {name}, which is there already")
             text, notes = apply(file, "")
-            return _Change("created", file.path, text.encode(), None, notes)
+            return Change("created", file.path, text.encode(), None, notes)
         old = _whole(self._files, file.path)
         text, shape = _text(file.path, old)
         text, notes = apply(file, text)
         verb = "deleted" if file.deletes else "edited"
-        return _Change(verb, file.path, _bytes(name, text, shape), old, notes)
-
-    def _carry_out(self, changes: list[_Change]) -> str:
-        done: list[str] = []
-        for change in changes:
-            try:
-                self._make(change)
-            except ToolError as error:
-                if not done:
-                    raise
-                told = "\n".join(done)
-                raise ToolError(f"{error}\nbefore that, this was done:\n{told}") from error
-            done.append(change.told)
-        return "\n".join(done)
-
-    def _make(self, change: _Change) -> None:
-        if change.old is None:
-            self._files.write(change.path, change.data, expect=None)
-        elif change.verb == "deleted":
-            self._files.remove(change.path, expect=change.old.stamp)
-        else:
-            self._files.write(change.path, change.data, expect=change.old.stamp, parents=False)
+        return Change(verb, file.path, _bytes(name, text, shape), old, notes)
 
 
 # --- what they share
 
 
-class _Old(NamedTuple):
-    """A file as it was read, or the beginning of it."""
-
-    data: bytes
-    stamp: Stamp
-    names: int
-
-    @property
-    def other_names(self) -> str:
-        return "; its other hard links keep the old content" if self.names > 1 else ""
-
-
-class _Change(NamedTuple):
-    verb: str
-    path: str
-    data: bytes
-    old: _Old | None
-    notes: tuple[str, ...]
-
-    @property
-    def told(self) -> str:
-        notes = "".join(f"; {note}" for note in self.notes)
-        return f"{self.verb} {shown(self.path)}{notes}{self.old.other_names if self.old else ''}"
-
-
-def _judge(
-    files: Workspace, paths: tuple[str, ...], why_asks: Callable[[str], str], subject: str
-) -> Review:
-    """Whether a call that touches these paths may run unasked."""
+def _judge(files: Workspace, paths: tuple[str, ...], title: str, *shown_too: str) -> Review:
+    """Whether a call that reads these paths may run unasked, or one that writes what is shown too."""
+    why_asks = why_writing_asks if shown_too else why_reading_asks
     for path in paths:
-        if files.is_hidden(path):
-            why = f"{shown(path)} belongs to Holdfast itself, and no tool may touch it"
-            return Review(gate="refuse", reason=why, subject=subject)
+        hidden = files.is_hidden(path)
+        if hidden or (shown_too and files.is_kept(path)):
+            why = f"{shown(path)} {WHY_HIDDEN if hidden else WHY_KEPT}"
+            return Review(gate="refuse", reason=why, subject=title)
     asking = [path for path in paths if why_asks(path)]
     if not asking:
-        return Review(subject=subject.partition("\n")[0])
+        return Review(subject=title)
+    subject = "\n".join((title, *shown_too))
     if len(subject) > MOST_ASKED:
         raise ToolError(
             f"a person would be asked about {shown(asking[0])}, and this is too long to be read: at"
@@ -295,39 +259,31 @@ def _judge(
     return Review(gate="ask", reason=reason, subject=subject, key="\n".join(sorted(asking)))
 
 
-def _read(fd: int, most: int) -> bytes:
-    pieces: list[bytes] = []
-    while most > 0 and (piece := os.read(fd, min(most, 1024 * 1024))):
-        pieces.append(piece)
-        most -= len(piece)
-    return b"".join(pieces)
-
-
-def _head_if_there(files: Workspace, path: str) -> _Old | None:
+def _head_if_there(files: Workspace, path: str) -> Old | None:
     try:
         with files.reading(path) as opened:
-            head = b"" if opened.is_folder else _read(opened.fd, 1024 * 1024)
-            return _Old(head, Stamp.of(opened.status), opened.status.st_nlink)
+            head = b"" if opened.is_folder else read(opened.fd, 1024 * 1024)
+            return Old(head, opened.status)
     except ToolError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
 
 
-def _whole(files: Workspace, path: str) -> _Old:
+def _whole(files: Workspace, path: str) -> Old:
     with files.reading(path) as opened:
         name = shown(opened.path)
         if opened.is_folder:
             raise ToolError(f"{name} is a folder")
-        data = _read(opened.fd, MOST_BYTES + 1)
+        data = read(opened.fd, MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ToolError(f"{name} is too large to edit: at most {count(MOST_BYTES, 'byte')}")
         if what := kind(data[:HEAD]):
             raise ToolError(f"{name} is not text but {what}; it cannot be edited")
-        return _Old(data, Stamp.of(opened.status), opened.status.st_nlink)
+        return Old(data, opened.status)
 
 
-def _text(path: str, old: _Old) -> tuple[str, Form]:
+def _text(path: str, old: Old) -> tuple[str, Form]:
     try:
         return decode(old.data)
     except UnicodeDecodeError as error:

@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from functools import partial, update_wrapper
-from threading import Lock, get_native_id
+from threading import Lock, Thread, get_native_id  # noqa: TID251 (see _Work)
 from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints, overload
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
+from anyio import CapacityLimiter, from_thread
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled, current_token
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,6 +31,7 @@ from holdfast.core.codec import canonical
 from holdfast.core.messages import ToolSpec
 from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
+from holdfast.tools.arguments import check_length
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -41,6 +42,13 @@ Ask: TypeAlias = bool | str | Callable[[Any], Review] | None
 
 #: What every wire lets a tool be called.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+#: Characters of the arguments of one call. They may be anything, of which a text is the quickest to
+#: read, and are read and spelled out where everybody waits meanwhile.
+MOST_ARGUMENTS = 256 * 1024
+
+#: What a call returned, or what it raised.
+_Answer: TypeAlias = tuple[Any, BaseException | None]
 
 _CANNOT_ENCODE = (TypeError, ValueError, OverflowError, RecursionError)
 
@@ -125,7 +133,9 @@ class FunctionTool(Generic[_P, _R]):
 
     def review(self, arguments: str) -> Review:
         given = self._read(arguments)
-        shown = _shown(self.spec.name, given)
+        values = _values(given)
+        lines = (f"{name}: {bytes(value).decode()}" for name, value in values.items())
+        shown = "\n".join((self.spec.name, *lines))
         if callable(self._ask):
             seen = self._ask(given)
             # Nobody can agree to what is not shown.
@@ -136,17 +146,19 @@ class FunctionTool(Generic[_P, _R]):
             gate="ask" if asks else "auto",
             reason=(self._ask if isinstance(self._ask, str) else "") or _reason(self.spec),
             subject=shown,
-            key=canonical(arguments),
+            # With what was not given: a default may be another one by the next call.
+            key=canonical(msgspec.json.encode(values).decode()),
         )
 
     async def run(self, use: ToolUse) -> str:
         given = self._read(use.arguments)
         words = {name: getattr(given, name) for name in self.arguments.__struct_fields__}
-        call = partial(
-            cast("Callable[..., Any]", self._function), **words, **dict.fromkeys(self._uses, use)
-        )
+        awaits = inspect.iscoroutinefunction(self._function)
+        theirs = use if awaits else replace(use, progress=_from_a_thread(use.progress))
+        uses = dict.fromkeys(self._uses, theirs)
+        call = partial(cast("Callable[..., Any]", self._function), **words, **uses)
         try:
-            if inspect.iscoroutinefunction(self._function):
+            if awaits:
                 return _told(await call())
             result = await self._in_thread(call, use)
             return _told(await result if isinstance(result, Awaitable) else result)
@@ -160,13 +172,11 @@ class FunctionTool(Generic[_P, _R]):
             await use.progress(
                 f"waiting for a thread; {places.borrowed_tokens} of {self._threads} are busy\n"
             )
-        work = _Work(call, places)
+        work = _Work(self.spec.name, call, places)
         await places.acquire_on_behalf_of(work)
         try:
             # It has its place, and keeps it for as long as it runs, waited for or not.
-            return await to_thread.run_sync(
-                work, abandon_on_cancel=True, limiter=CapacityLimiter(1)
-            )
+            return await work.wait()
         finally:
             if thread := work.leave():
                 use.left(f"thread {thread} of tool {self.spec.name}: still running")
@@ -179,6 +189,7 @@ class FunctionTool(Generic[_P, _R]):
         return places
 
     def _read(self, arguments: str) -> Struct:
+        check_length(self.spec.name, arguments, MOST_ARGUMENTS)
         try:
             return msgspec.json.decode(arguments, type=self.arguments)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -192,25 +203,42 @@ class _Work:
     """One call in a thread, which may outlive whoever waits for it.
 
     A thread cannot be ended from outside, so its place is free when it is done and no sooner: else
-    calls that hang would pile up without an end.
+    calls that hang would pile up without an end. It is no thread of anyio's, since a program that
+    is about to end waits for those, be it for ever.
     """
 
-    def __init__(self, call: Callable[[], Any], places: CapacityLimiter) -> None:
-        self._call, self._places = call, places
+    def __init__(self, name: str, call: Callable[[], Any], places: CapacityLimiter) -> None:
+        self._name, self._call, self._places = name, call, places
         self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[_Answer] = self._loop.create_future()
         self._lock = Lock()
         self._thread = 0
         self._left = False
 
-    def __call__(self) -> Any:
+    async def wait(self) -> Any:
+        """What comes of it. Raises what it raises."""
+        await checkpoint_if_cancelled()
+        Thread(target=self.work, name=f"tool {self._name}", daemon=True).start()
+        result, error = await self._answer
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            # Nobody has pressed a key: that is heard elsewhere.
+            raise SystemExit from error
+        if error is not None:
+            raise error
+        return result
+
+    def work(self) -> None:
+        """In its thread."""
         with self._lock:
             if self._left:
-                return None
+                return
             self._thread = get_native_id()
+        answer: _Answer
         try:
-            return self._call()
-        finally:
-            self._over()
+            answer = self._call(), None
+        except BaseException as error:  # noqa: BLE001 - it is handed on
+            answer = None, error
+        self._over(answer)
 
     def leave(self) -> int:
         """Nobody waits for it any more. The thread that goes on, 0 if none does or will."""
@@ -220,15 +248,44 @@ class _Work:
                 self._places.release_on_behalf_of(self)
             return self._thread
 
-    def _over(self) -> None:
+    def _over(self, answer: _Answer) -> None:
         with self._lock:
             self._thread = 0
-            if not self._left:
-                return
+            tell = self._give_back if self._left else partial(self._hand_over, answer)
         try:
-            self._loop.call_soon_threadsafe(self._places.release_on_behalf_of, self)
+            self._loop.call_soon_threadsafe(tell)
         except RuntimeError:
             pass  # the loop is closed, and its places are gone with it
+
+    def _give_back(self) -> None:
+        self._places.release_on_behalf_of(self)
+
+    def _hand_over(self, answer: _Answer) -> None:
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+
+class _Told:
+    """Something to await, for whoever does so in a thread as well. It is over."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+def _from_a_thread(
+    progress: Callable[[str], Awaitable[None]],
+) -> Callable[[str], Awaitable[None]]:
+    """To be called without an await, in a thread, which waits until the words are taken."""
+    token = current_token()
+
+    async def hand_on(text: str) -> None:
+        await progress(text)
+
+    def tell(text: str) -> _Told:
+        from_thread.run(hand_on, text, token=token)
+        return _Told()
+
+    return tell
 
 
 # --- what a function says about itself ------------------------------------------------------------
@@ -355,16 +412,16 @@ def _reason(spec: ToolSpec) -> str:
     return f"it {' and '.join(does)}" if does else ""
 
 
-def _shown(name: str, given: Struct) -> str:
-    """The call, an argument a line, with what it takes for those that were not given."""
-    lines = [name]
+def _values(given: Struct) -> dict[str, msgspec.Raw]:
+    """The call, an argument each as JSON, with what it takes for those that were not given."""
+    values: dict[str, msgspec.Raw] = {}
     for field in given.__struct_fields__:
         try:
-            value = msgspec.json.encode(getattr(given, field), order="deterministic").decode()
+            value = msgspec.json.encode(getattr(given, field), order="deterministic")
         except _CANNOT_ENCODE:
             continue  # a default of the function's own, which no model can have set
-        lines.append(f"{field}: {value}")
-    return "\n".join(lines)
+        values[field] = msgspec.Raw(value)
+    return values
 
 
 def _told(result: object) -> str:

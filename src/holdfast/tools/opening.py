@@ -1,4 +1,4 @@
-"""Opening a path from a folder down without following a single link."""
+"""Opening a path from a folder down without following a single link, or saying why not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import ctypes
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import ToolError
+from holdfast.tools.text import shown
 
 #: Opens these names from the folder down, following no link. Raises OSError.
 Opener = Callable[[int, Sequence[str], int], int]
@@ -75,3 +79,29 @@ def open_beneath(
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
     return open_by_steps(folder, parts, flags)
+
+
+_TROUBLE = {
+    errno.ENOENT: "there is no such file or folder",
+    errno.ENOTDIR: "a name on the way is that of a file, not of a folder",
+    errno.EISDIR: "it is a folder",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "the system does not permit it",
+    errno.EROFS: "it is on a read-only file system",
+    errno.ENOSPC: "the disk is full; what was there before is still there",
+    errno.EDQUOT: "the disk quota is used up; what was there before is still there",
+    errno.EFBIG: "the file would be larger than is allowed; what was there before is still there",
+    errno.ENAMETOOLONG: "the path is too long for this file system",
+    errno.ELOOP: "somebody keeps changing a link on the way",
+    errno.ENXIO: "it is a socket or a device, and only files and folders are opened",
+}
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Say what went wrong with this path in words for a model."""
+    try:
+        yield
+    except OSError as error:
+        why = _TROUBLE.get(error.errno or 0) or error.strerror or str(error)
+        raise ToolError(f"{shown(path)}: {why}") from error

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.errors import ToolError
+from holdfast.tools.text import count
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _NO_FILE = "/dev/null"
@@ -27,8 +28,16 @@ _REFUSED = {
 }
 _NO_NEWLINE = "\\"
 
+#: Of a patch, which is read where everybody waits meanwhile: characters, lines, files.
+MOST_PATCH, MOST_PATCH_LINES, MOST_PATCH_FILES = 128 * 1024, 10_000, 100
 #: Lines of a file that is patched, and characters in which a passage is looked for that is not there.
 MOST_LINES, MOST_COMPARED = 1_000_000, 1_000_000
+#: Characters of a file in which passages were replaced.
+MOST_TEXT = 10_000_000
+#: Hunks that may stand elsewhere in a file than they say, those that follow from another not counted.
+MOST_MOVED = 50
+#: Places that are named where a passage stands in several.
+_MOST_NAMED = 10
 
 
 class Hunk(NamedTuple):
@@ -58,6 +67,8 @@ class Applied(NamedTuple):
 
 def parse(patch: str) -> tuple[FilePatch, ...]:
     """The files of a patch. Raises ToolError with what is wrong, and in which line."""
+    _check_size(len(patch), "character", MOST_PATCH)
+    _check_size(patch.count("\n"), "line", MOST_PATCH_LINES)
     lines = patch.replace("\r\n", "\n").removesuffix("\n").split("\n")
     files: list[FilePatch] = []
     at = 0
@@ -70,6 +81,7 @@ def parse(patch: str) -> tuple[FilePatch, ...]:
         at += 1
     if not files:
         raise ToolError("the patch names no file; it needs lines --- a/path and +++ b/path")
+    _check_size(len(files), "file", MOST_PATCH_FILES)
     paths: set[str] = set()
     for file in files:
         if file.path in paths:
@@ -78,15 +90,24 @@ def parse(patch: str) -> tuple[FilePatch, ...]:
     return tuple(files)
 
 
+def _check_size(size: int, what: str, most: int) -> None:
+    if size > most:
+        raise ToolError(
+            f"the patch is too long: it has {count(size, what)}, and at most {most:,} are taken; make"
+            " several of it"
+        )
+
+
 def _check_between(line: str, at: int) -> None:
+    if not line or line.startswith(_PASSED_OVER):
+        return
     for start, what in _REFUSED.items():
         if line.startswith(start):
             raise ToolError(f"line {at + 1} of the patch {what}: {line[:200]}")
-    if line and not line.startswith(_PASSED_OVER):
-        raise ToolError(
-            f"line {at + 1} of the patch is neither in a hunk nor the start of one: {line[:200]!r};"
-            " perhaps the numbers in the @@ line before it are too small"
-        )
+    raise ToolError(
+        f"line {at + 1} of the patch is neither in a hunk nor the start of one: {line[:200]!r};"
+        " perhaps the numbers in the @@ line before it are too small"
+    )
 
 
 def _file(lines: Sequence[str], at: int) -> tuple[FilePatch, int]:
@@ -194,6 +215,12 @@ def apply(file: FilePatch, text: str) -> Applied:
         at = _place(file.path, hunk, lines, done, wanted)
         if at != wanted:
             notes.append(f"{hunk.header} was applied {at - wanted:+d} lines from where it said")
+            # Each has been looked for in the whole file.
+            if len(notes) > MOST_MOVED:
+                raise ToolError(
+                    f"{file.path}: more than {MOST_MOVED} hunks are not where they say; read the file"
+                    " again first"
+                )
         shift += at - wanted
         result += [*lines[done:at], *hunk.new]
         done = at + len(hunk.old)
@@ -263,32 +290,41 @@ class Replaced(NamedTuple):
 
 def replace_passage(path: str, text: str, old: str, new: str, *, every: bool) -> Replaced:
     """The text with one passage in place of another. Raises ToolError if it is not clear where."""
+    check_passage(old, new)
+    lines = _lines_of(text, old)
+    if not lines:
+        raise ToolError(f"{path} does not have that passage{_nearest(text, old)}")
+    if len(lines) > 1 and not every:
+        some = ", ".join(str(line) for line in lines[:_MOST_NAMED])
+        many = len(lines) > _MOST_NAMED
+        times, more = (f"more than {_MOST_NAMED}", ", …") if many else (f"{len(lines)}", "")
+        raise ToolError(
+            f"{path} has that passage {times} times, at lines {some}{more}; give more context, or"
+            " all=true to replace each"
+        )
+    places = text.count(old)
+    # Before it is made: there may not be the memory for it.
+    if len(text) + places * (len(new) - len(old)) > MOST_TEXT:
+        raise ToolError(f"{path} would be too large: at most {count(MOST_TEXT, 'character')}")
+    return Replaced(text.replace(old, new), places, lines)
+
+
+def check_passage(old: str, new: str) -> None:
+    """Raise ToolError if there is nothing to replace, whatever the file says."""
     if not old:
         raise ToolError("`old` is empty: give the passage to replace; write_file makes a new file")
     if old == new:
         raise ToolError("`old` and `new` are the same: nothing to change")
-    places = text.count(old)
-    if not places:
-        raise ToolError(f"{path} does not have that passage{_nearest(text, old)}")
-    lines = _lines_of(text, old, most=10)
-    if places > 1 and not every:
-        some = ", ".join(str(line) for line in lines)
-        raise ToolError(
-            f"{path} has that passage {places} times, at lines {some}{', …' if places > 10 else ''};"
-            " give more context, or all=true to replace each"
-        )
-    return Replaced(text.replace(old, new), places, lines)
 
 
-def _lines_of(text: str, passage: str, *, most: int) -> tuple[int, ...]:
-    """The lines, from 1, in which the first `most` passages begin."""
+def _lines_of(text: str, passage: str) -> tuple[int, ...]:
+    """The lines, from 1, in which the first few begin. One may begin in the middle of another."""
     numbers: list[int] = []
-    number, start = 1, 0
-    while len(numbers) < most and (at := text.find(passage, start)) >= 0:
-        number += text.count("\n", start, at)
+    number, at = 1, -1
+    while len(numbers) <= _MOST_NAMED and (found := text.find(passage, at + 1)) >= 0:
+        number += text.count("\n", max(at, 0), found)
         numbers.append(number)
-        number += passage.count("\n")
-        start = at + len(passage)
+        at = found
     return tuple(numbers)
 
 
