@@ -126,6 +126,9 @@ REFUSED += [
     "ls \u2066x\u2069",
     "echo \x9b31m",
     "ls \U000e0041",
+    "ls a\u200d",
+    "ls \u200d💻",
+    "ls 💻\u200da",
     "echo " + "a" * 65_536,
 ]
 
@@ -526,6 +529,17 @@ cat <<EOF > notes.txt
 ruff check --fix . && mypy src
 chmod +x run.sh
 chmod -R u+w build
+chmod -R u+rwX .
+chown -R 1000 .
+cp .env.example .env
+echo .env >> .gitignore
+grep -n '.env' .gitignore
+git commit -m "read .env before all else"
+git check-ignore .env
+test -f .env && echo yes
+ls -la .env
+jq .key package.json
+git add holdfast.toml
 curl -s https://example.com/
 tar czf a.tar.gz src
 env | sort
@@ -542,7 +556,18 @@ psql -c 'select 1'
 (cd src && ls)
 sleep 1 &
 echo 'unclosed
+git commit -m "👩\u200d💻 a \u2764\ufe0f\u200d🔥 for it"
 """.strip().splitlines()
+_LINES = "".join(f"    table[{n}] = (make({n}), {{'a': [`{n}`]}})  # don't\n" for n in range(250))
+EVERYDAY += [
+    f"cat > table.py <<'EOF'\n{_LINES}EOF",
+    f"cat > table.py << EOF && python table.py\n{_LINES}EOF",
+    f"python - <<'EOF'\n{_LINES}\nreboot\nEOF\nls",
+    f"mkdir -p docs\ncat > docs/x.md <<'EOF'\n# Runbook\n\n    reboot\n\n{_LINES}EOF\nls docs",
+    f"git commit -m \"$(cat <<'EOF'\nSay it\n\nshutdown -h now\n{_LINES}EOF\n)\"",
+    "cat > .env.example <<'EOF'\nKEY=\nEOF",
+    "ls;" * 500,
+]
 #: Asked about even in a jail.
 BEYOND_A_JAIL = """
 sudo apt install jq
@@ -593,6 +618,14 @@ bash -c 'git push'
 env A=1 git push
 timeout 60 ssh host
 git push; echo 'unclosed
+cat .env
+cp id_rsa copy
+head -3 keys/server.pem
+cat < .env
+grep KEY src/.env.local
+source .env && npm start
+git show HEAD:.env
+tar czf all.tgz src .ssh
 """.strip().splitlines()
 
 

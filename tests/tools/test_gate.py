@@ -115,10 +115,8 @@ def test_a_reason_names_the_cause(ruled, command, reason):
     ("command", "words"),
     [
         ("touch x", ("touch", "x")),
-        ("pytest -q 'tests/a b'", ("pytest", "-q", "tests/a b")),
         ("git push origin main", ("git", "push", "origin", "main")),
-        ("npm ci", ("npm", "ci")),
-        ("cargo build", ("cargo", "build")),
+        ("mv 'a b' c", ("mv", "a b", "c")),
         ("find . -delete -name x", ("find", ".", "-delete", "-name", "x")),
     ],
 )
@@ -183,6 +181,36 @@ def test_no_standing_yes_is_possible_for_what_may_run_anything(ruled):
         assert ruling.gate == "ask" and ruling.words == (), command
 
 
+PROJECT = """
+    npm test
+    npm ci
+    npm install
+    yarn build
+    pytest -q 'tests/a b'
+    cargo test
+    cargo build
+    pip install -e .
+    pip3.11 install x
+    go test ./...
+    mvn verify
+    gradle build
+    poetry install
+    bundle install
+    composer install
+    dotnet test
+    tsc
+"""
+
+
+def test_no_standing_yes_takes_code_of_the_workspace_out_of_the_jail(ruled):
+    """It can be written unasked and in the jail; then the same words run something else."""
+    for line in PROJECT.strip().splitlines():
+        command = line.strip()
+        free = ruled(command)
+        assert (free.gate, free.words) == ("ask", ()), command
+        assert ruled(command, jailed=True).words, command
+
+
 def test_a_standing_yes_may_be_given_to_what_is_asked_about_in_a_jail(ruled):
     assert ruled("git push", jailed=True).words == ("git", "push")
 
@@ -238,12 +266,31 @@ def test_a_list_of_signals_ends_nobody(ruled):
 # --- hostile texts ---------------------------------------------------------------------
 
 
-def test_many_commands_in_one_are_asked_about(ruled):
+def test_without_a_jail_many_commands_in_one_are_asked_about(ruled):
     assert ruled("ls;" * 200).gate == "auto"
+    ruling = ruled("ls;" * 201)
+    assert ruling.gate == "ask" and "200 commands" in ruling.reason
     for jailed in (False, True):
         assert ruled("ls;" * 201 + "rm -rf /", jailed=jailed).gate == "refuse"
-        ruling = ruled("ls;" * 201, jailed=jailed)
-        assert ruling.gate == "ask" and "200 commands" in ruling.reason
+
+
+def test_what_is_too_much_to_look_at_is_asked_about(ruled):
+    for jailed in (False, True):
+        names = " ".join(map(str, range(2000)))
+        ruling = ruled(f"cd src; cd build; cat {names}", jailed=jailed)
+        assert ruling == Ruling("ask", "it names more files than can be looked at")
+        ruling = ruled("a b" * 10_000, jailed=jailed)
+        assert ruling == Ruling("ask", "it is too much to look through")
+        # What is ours is found in any text.
+        assert ruled("@OURS@ " + "a b" * 10_000, jailed=jailed).gate == "refuse"
+
+
+def test_a_document_is_not_taken_for_commands_nor_for_harmless(ruled):
+    text = "cat <<'E'\nreboot\nE"
+    assert ruled(text, jailed=True).gate == "auto"
+    assert ruled(text).gate == "ask"
+    assert ruled(f"{text}\nreboot", jailed=True).gate == "refuse"
+    assert ruled("cat <<E\n$(reboot)\nE", jailed=True).gate == "refuse"
 
 
 def test_commands_within_commands_are_followed_so_far_and_no_further(ruled):
@@ -254,19 +301,35 @@ def test_commands_within_commands_are_followed_so_far_and_no_further(ruled):
 
 PIECES = (
     *("(", "$(", "`", '"', "${a", "a;", "a|", "<<E\n", "a=(", "a\n", "$'", "\\", "sh -c ", "env "),
-    *("cd a;", "rm ", "find ", "$IFS", ":(){", "find -exec "),
+    *("cd a;", "rm ", "find ", "$IFS", ":(){", "find -exec ", "a ", "eval ", "<<'E'\nE\n", "'a'"),
+    *("rm -r many;", "cat many/deep/1;", "grep -r x .;", "git log;", "sh -c 'a|a|a';"),
 )
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("jailed", [False, True], ids=["free", "jailed"])
 def test_the_longest_text_is_judged_in_bounded_time(ruled, jailed):
-    # The last ones are as much as the parser is given to do.
-    costly = ("a|" * 1400, "${a" * 1150, "a=(" * 33 + "x" * 60_000, "<<E\n" * 33 + "x" * 60_000)
+    """It is judged in the event loop: everybody waits meanwhile."""
+    # The first ones are as much as the parser is given to do.
+    numbers = " ".join(map(str, range(11_000)))
+    costly = (
+        *("a|" * 700, "${a" * 600, "a=(" * 180, "<<E\n" * 33 + "x" * 30_000, "a " * 3900),
+        *("rm -rf " + "many " * 1000, "find " + "many " * 1000 + "-name x -delete"),
+        *(f"cd a;cd b;cd c;cd d;rm {numbers}", f"cd a;cd b;cd c;cd d;rm -r {numbers}"),
+        *("cat README.md;" * 190, "git log;" * 190, "grep -r x .;" * 190),
+        "".join(f"cat {' '.join(f'{a}/{b}' for b in range(50))};" for a in range(190)),
+    )
+    ruled("ls")
     for text in (*((piece * LONGEST)[:LONGEST] for piece in PIECES), *costly):
-        began = time.perf_counter()
-        ruled(text, jailed=jailed)
-        assert time.perf_counter() - began < 5, text[:20]
+        # A tenth of this where nobody traces it; and one attempt of several, for machines are busy.
+        assert any(spent(ruled, text, jailed) < 0.5 for _ in range(5)), text[:20]
+
+
+def spent(ruled, text, jailed):
+    """Seconds of this thread: the machine has other things to do."""
+    began = time.thread_time()
+    ruled(text, jailed=jailed)
+    return time.thread_time() - began
 
 
 def test_an_environment_for_git_is_complete():

@@ -1,6 +1,7 @@
 import pytest
+from msgspec.structs import replace
 
-from holdfast.tools.perils import MANY, Scene, git_words, question, refusal
+from holdfast.tools.perils import MANY, Effort, Scene, question, refusal
 from holdfast.tools.shell import parse
 from holdfast.tools.wrappers import revealed
 
@@ -26,6 +27,10 @@ INTENTS = (
     ("chmod -R u+w src", ""),
     ("chmod 755 /", ""),
     ("chmod -R 755 /", "destroys /"),
+    ("chmod -R u+rwX .", ""),
+    ("chown -R 1000 ./", ""),
+    ("chmod -R go-w ..", "the workspace and more"),
+    ("chown -R 1000 ~", "a home directory"),
     ("find / -name core -delete", ""),
     ("find / -delete", "destroys /"),
     ("find / -print", ""),
@@ -109,6 +114,45 @@ def test_folders_without_end_are_many(scene, tmp_path):
     for number in range(210):
         (tmp_path / f"workspace/deep/{number}").mkdir(parents=True)
     assert "more than 20" in asked("rm -r deep", scene)
+    # All together, and not each by itself.
+    scene = replace(scene, effort=Effort(folders=100))
+    for number in range(60):
+        (tmp_path / f"workspace/other/{number}").mkdir(parents=True)
+    assert asked("rm -r other", scene) == ""
+    assert "more than 20" in asked("rm -r other", scene)
+
+
+def test_names_without_end_are_not_looked_up(scene):
+    files = " ".join(map(str, range(101)))
+    assert "can be counted" in asked(f"rm -r {files}", scene)
+    assert "can be counted" in asked("rm -r x; " * 101, replace(scene, effort=Effort()))
+    scene = replace(scene, effort=Effort(looks=20))
+    text = "cat " + " ".join(f"src/{number}" for number in range(10)) + " ../ours/x"
+    assert refusal("", parse(text).commands, scene) == ""
+    assert scene.effort.spent and asked("ls", scene) == "names more files than can be looked at"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat .env",
+        "cat < .env",
+        "cp id_rsa copy",
+        "head -3 keys/server.pem",
+        "grep KEY src/.env.local",
+        "git show HEAD:.env",
+        "find . -name x -exec cat .env +",
+    ],
+)
+def test_reading_what_looks_like_a_secret_is_asked_about(scene, text):
+    assert "looks like a secret" in asked(text, scene)
+
+
+@pytest.mark.parametrize(
+    "text", ["cp .env.example .env", "echo x > .env", "git commit -m 'fix .env'", "ls .env"]
+)
+def test_to_speak_of_a_secret_is_not_to_read_it(scene, text):
+    assert asked(text, scene) == ""
 
 
 def test_what_cannot_be_counted_is_asked_about(scene):
@@ -121,20 +165,6 @@ def test_rsync_may_go_about_here(scene):
     assert asked("rsync -a src/ copy/", scene) == ""
     for text in ("rsync -a src/ host:x", "rsync x rsync://host/x", "rsync --delete-after a b"):
         assert asked(text, scene)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("git push x", ["push", "x"]),
-        ("git -C a -c b=c --no-pager push", ["push"]),
-        ("git --git-dir a push", ["push"]),
-        ("git", []),
-        ("git -C", []),
-    ],
-)
-def test_the_subcommand_of_git_is_found(text, expected):
-    assert git_words(text.split()) == expected
 
 
 def test_what_git_can_bring_back_is_not_asked_about(scene):

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.tools.programs import GIT, PROGRAMS, Program, taken
+from holdfast.tools.programs import GIT, PROGRAMS, Program, git_words, shown, taken
 
 PROGRAM = Program(
     {"-a": "", "-b": "", "-n": "number", "-t": "text", "-u": "joined", "-vv": "", "--all": ""}
@@ -65,3 +65,36 @@ def test_nothing_that_writes_runs_or_never_ends_is_listed():
     for program in GIT.values():
         risky = {"--output", "-O", "--ext-diff", "--textconv", "--no-index", "--contents"}
         assert not risky & set(program.options)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("git push x", ["push", "x"]),
+        ("git -C a -c b=c --no-pager push", ["push"]),
+        ("git --git-dir a push", ["push"]),
+        ("git", []),
+        ("git -C", []),
+    ],
+)
+def test_the_subcommand_of_git_is_found(text, expected):
+    assert git_words(text.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("cat -n a b", ["a", "b"]),
+        ("/bin/cat a", ["a"]),
+        ("cp -r a b c", ["a", "b"]),
+        ("grep -n pattern a", ["a"]),
+        ("grep -e pattern a", ["pattern", "a"]),
+        ("git -C x show HEAD:a", ["HEAD:a"]),
+        ("git commit -m a", []),
+        ("git", []),
+        ("echo a", []),
+        ("", []),
+    ],
+)
+def test_which_files_are_shown_is_guessed(text, files):
+    assert list(shown(text.split())) == files

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.tools.readonly import Places, is_secret, objection
+from holdfast.tools.readonly import Found, Places, is_secret, objection
 from holdfast.tools.shell import Command, Script, parse
 from tests.tools.corpus import furnish
 
@@ -45,10 +45,25 @@ def test_what_is_read_through_a_tree_includes_its_secrets(why, workspace):
 
 
 def test_a_large_tree_is_not_looked_through_to_its_end(workspace):
-    places = Places(str(workspace), (str(workspace),), most=20)
-    assert "too much" in objection(parse("grep -r x ."), places)
-    assert objection(parse("cd src && grep -r x ."), places)
-    assert objection(parse("grep -r x src"), places) == ""
+    def looked(text):
+        places = Places(str(workspace), (str(workspace),), found=Found(entries=20))
+        return objection(parse(text), places)
+
+    assert "too much" in looked("grep -r x .")
+    assert looked("cd src && grep -r x .")
+    assert looked("grep -r x src") == ""
+    # What was looked through is not looked through again.
+    assert looked("grep -r x src; " * 50) == ""
+
+
+def test_paths_are_followed_so_often_and_no_more(workspace):
+    def looked(text):
+        places = Places(str(workspace), (str(workspace),), found=Found(paths=20))
+        return objection(parse(text), places)
+
+    assert looked("cat README.md; " * 20) == ""
+    for text in ("cat README.md; " * 21, "cd src; " + "cat a.py; " * 10):
+        assert looked(text) == "names more files than can be looked at", text
 
 
 def test_ours_within_a_tree_is_not_read(workspace):

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.tools.shell import Command, Redirection, Script, literal, parse, roughly
+from holdfast.tools.shell import (
+    Command,
+    Redirection,
+    Script,
+    literal,
+    parse,
+    roughly,
+    without_documents,
+)
 
 
 def words(text):
@@ -102,7 +110,8 @@ def test_what_is_more_than_plain_is_named(text, beyond):
 
 
 @pytest.mark.parametrize(
-    "text", ["ls 'x", "ls )", "ls | | ls", "echo $(", "ls \0", "\ud800", "a|" * 3000, "if a"]
+    "text",
+    ["ls 'x", "ls )", "ls | | ls", "echo $(", "ls \0", "\ud800", "a|" * 3000, "a " * 5000, "if a"],
 )
 def test_what_does_not_parse_is_nothing(text):
     assert parse(text) is None
@@ -163,6 +172,66 @@ def test_a_text_that_does_not_parse_is_cut_roughly():
         ("x", "'unclosed"),
     ]
     assert all(word is None for each in found for word in each.words)
+
+
+def test_what_is_cut_roughly_is_not_cut_within_quotes():
+    found = roughly("""python -c 'a; b' "c; d" "$(e)" (""")
+    assert [each.seen for each in found] == [("python", "-c", "a; b", "c; d", '"$'), ("e",), ('"',)]
+    assert roughly("a " * 10_000) is None
+
+
+BODY = "table = (make(1), {'a': [1]})\n  reboot\n  rm -rf /\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cat > f <<'EOF'\n", "EOF\n"),
+        ('cat > f <<"EOF"\n', "EOF"),
+        ("cat <<\\EOF > f\n", "EOF\n"),
+        ("python3 - <<'EOF' | wc\n", "EOF\n"),
+        ("cat <<EOF\n", "EOF\n"),
+        ("cat <<-'END OF IT'\n", "\t\tEND OF IT\n"),
+        ("git commit -m \"$(cat <<'EOF'\n", 'EOF\n)" && ls\n'),
+        ("echo 'a' \"b\" # don't\ncat <<< x <<E\n", "E\nls"),
+    ],
+)
+def test_documents_are_data(before, after):
+    text = f"{before}{BODY * 300}{after}"
+    assert without_documents(text) == before + after
+    script = parse(text)
+    assert "a text for its input" in script.beyond
+    assert not {"reboot", "rm"} & {each.seen[0] for each in (*script.commands, *roughly(text))}
+
+
+def test_several_documents_follow_each_other():
+    text = "cat <<A - <<'B'; a\n1\nA\n2\nB\nb <<C\n3\nC\nc"
+    assert without_documents(text) == "cat <<A - <<'B'; a\nA\nB\nb <<C\nC\nc"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo '<<E'\nid\nE",
+        'echo "<<E"\nid\nE',
+        "echo \\<<E\nid\nE",
+        "ls # <<E\nid\nE",
+        "cat <<< E\nid\nE",
+        "cat <<E'X'\nEX\nid\nE",
+        "cat <<E\nid\nF",
+        "cat <<-E\n\tid E\n",
+        "cat <<E",
+        "cat <<E\n",
+    ],
+)
+def test_what_may_be_no_document_stays(text):
+    assert without_documents(text) == text
+
+
+def test_a_sum_that_looks_like_a_document_is_not_plain_either():
+    text = "echo $((1<<E))\nid\nE"
+    assert without_documents(text) == "echo $((1<<E))\nE"
+    assert "a text for its input" in parse(text).beyond
 
 
 def test_nothing_between_words_escapes():

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.tools.shell import parse
+from holdfast.tools.shell import parse, roughly
 from holdfast.tools.wrappers import DEEPEST, MOST, revealed
 
 
@@ -36,5 +36,15 @@ def test_wrapped_commands_are_revealed(text, expected):
 def test_there_is_an_end_to_revealing():
     assert names("env " * DEEPEST + "ls")[1]
     assert not names("env " * (DEEPEST + 1) + "ls")[1]
-    assert not names("ls;" * (MOST + 1))[1]
     assert not names("find -exec " * 500)[1]
+
+
+def test_of_very_many_commands_the_first_are_looked_at():
+    found, followed = revealed(roughly("ls;" * (MOST + 1)))
+    assert len(found) == MOST and followed
+
+
+def test_texts_in_texts_are_read_so_far_and_no_further():
+    found, followed = revealed(roughly(f"sh -c '{'a;' * 900}'"))
+    assert [each.seen[0] for each in found] == ["sh", *["a"] * 900] and followed
+    assert not names("; ".join([f"eval {'a' * 30_000}"] * 3))[1]

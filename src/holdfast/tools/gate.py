@@ -18,7 +18,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.messages import Gate
-from holdfast.tools.perils import Scene, git_words, question, refusal
+from holdfast.tools.perils import TOO_MUCH, Scene, question, refusal
+from holdfast.tools.programs import git_words
 from holdfast.tools.readonly import Places, beneath, objection
 from holdfast.tools.shell import Script, parse, roughly
 from holdfast.tools.wrappers import revealed
@@ -27,11 +28,14 @@ LONGEST = 64 * 1024
 #: Simple commands in one text, before a person has a look.
 MOST_COMMANDS = 200
 
-#: Characters that do something to a terminal or to the order of letters, or that nobody sees.
+_PICTURES = r"\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"
+#: Characters that do something to a terminal or to the order of letters, or that nobody sees. The
+#: one that makes one picture of two is left alone between pictures.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e"
-    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    r"\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    rf"|(?<![{_PICTURES}])\u200d|\u200d(?![{_PICTURES}])"
 )
 
 _GIT_SETTINGS = (
@@ -77,6 +81,17 @@ _RUNNERS = re.compile(
     r"|ssh|scp|sftp|rsync|curl|wget|nc|ncat|socat|make|gmake|cmake|ninja|just|task|rake|tox|nox"
     r"|npx|pnpx|bunx|uvx|pipx|cd|pushd|coproc|tar|zip|osascript|sqlite3|psql|mysql|kill|pkill|killall"
 )
+#: These run what a project says: its tests, its build, its settings, what it depends on.
+_BUILDERS = re.compile(
+    r"npm|pnpm|yarn|bun|pip[\d.]*|pytest|py\.test|coverage|mypy|pylint|pyright|sphinx-build|pre-commit"
+    r"|uv|poetry|pipenv|hatch|pdm|conda|mamba|cargo|rustc|go|mvnd?|gradle|ant|sbt|lein|clj|dotnet"
+    r"|msbuild|nuget|bundler?|gem|rails|rspec|composer|phpunit|artisan|mix|rebar3|stack|cabal|swift"
+    r"|xcodebuild|pod|flutter|dart|bazel(?:isk)?|buck2?|pants|meson|scons|ctest|autoreconf|configure"
+    r"|jest|vitest|mocha|karma|ava|eslint|prettier|stylelint|tsc|tsx|ts-node|webpack|vite|rollup"
+    r"|esbuild|parcel|next|nuxt|ng|vue|svelte-kit|gulp|grunt|turbo|nx|lerna|cypress|playwright"
+    r"|terraform|tofu|pulumi|ansible(?:-\w+)?|vagrant|packer|serverless|direnv|mise|asdf|nix(?:-\w+)?"
+    r"|gcc|g\+\+|clang(?:\+\+)?|cc|c\+\+|ld"
+)
 _PACKAGERS = frozenset(
     {"npm", "pnpm", "yarn", "uv", "poetry", "pipenv", "hatch", "pdm", "cargo", "go"}
 )
@@ -114,24 +129,33 @@ def judge(
     place = root if directory == workspace else os.path.realpath(directory)
     kept = tuple(dict.fromkeys(text for path in ours for text in _spelled(path)))
     script = parse(command)
-    found, all_of_it = revealed(roughly(command) if script is None else script.commands)
+    commands = roughly(command) if script is None else script.commands
+    found, all_of_it = revealed(commands or ())
     scene = Scene(root, (place,), kept, pid)
     if why := refusal(command, found, scene):
         return _ruling("refuse", why)
-    words = standing(script) if script else ()
-    if len(found) > MOST_COMMANDS:
-        return _ruling("ask", f"is more than {MOST_COMMANDS} commands in one")
+    if commands is None:
+        return _ruling("ask", "is too much to look through")
     if not all_of_it:
         return _ruling("ask", "hides commands in commands, deeper than can be followed")
     if jailed:
         why = question(found, scene)
-        return _ruling("ask", why, words) if why else Ruling("auto", words=words)
-    why = _unsafe(script, Places(root, (place,), kept))
+    elif len(found) > MOST_COMMANDS:
+        why = f"is more than {MOST_COMMANDS} commands in one"
+    elif scene.effort.spent:
+        why = TOO_MUCH
+    else:
+        why = _unsafe(script, Places(root, (place,), kept))
+    words = standing(script, jailed=jailed) if script else ()
     return _ruling("ask", why, words) if why else Ruling("auto", words=words)
 
 
-def standing(script: Script) -> tuple[str, ...]:
-    """The words that a standing yes may cover. None for what runs whatever it is given."""
+def standing(script: Script, *, jailed: bool) -> tuple[str, ...]:
+    """The words that a standing yes may cover. None for what runs whatever it is given.
+
+    Nor, without a jail, for what runs code of the workspace: who may write there unasked would
+    decide what the yes was given to.
+    """
     if not script.plain or len(script.commands) != 1:
         return ()
     only = script.commands[0]
@@ -139,6 +163,8 @@ def standing(script: Script) -> tuple[str, ...]:
     simple = len(words) == len(only.words) > 0 and not only.assignments and not only.redirections
     # Three dots are our sign for "and whatever follows".
     if not simple or words[-1] == "..." or "/" in words[0] or _runs_others(words):
+        return ()
+    if not jailed and _BUILDERS.fullmatch(words[0]):
         return ()
     return words
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, pairwise
+from contextlib import suppress
+from itertools import pairwise
 from posixpath import basename, join, normpath
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from holdfast.tools.shell import Command
+from holdfast.tools import names
+from holdfast.tools.programs import git_words, shown
+from holdfast.tools.shell import Command, without_documents
 
-#: Different words of a script that are looked at closely.
-_MOST_WORDS = 1000
 #: Deleting more files than this at once is put to a person.
 MANY = 20
-_MOST_FOLDERS = 200
 _MOST_PLACES = 8
 
 _SYSTEM = frozenset(
@@ -43,17 +44,40 @@ _DEVICE = re.compile(
 _BOMB = re.compile(
     r"(?<![\w:.])([\w:.]{1,30})\s{0,9}(?:\(\s{0,9}\)\s{0,9})?\{[^}]{0,200}?\1\s{0,9}\|\s{0,9}\1\s{0,9}&"
 )
+#: They are short, and looking for one is slow.
+_LONGEST_BOMB = 8192
+_ITSELF = "the workspace itself"
 _ENDS = frozenset({"shutdown", "reboot", "halt", "poweroff", "kexec"})
+TOO_MUCH = "names more files than can be looked at"
 _FORMATS = frozenset({"mke2fs", "mkswap", "wipefs", "blkdiscard"})
 
 
+class Effort(Struct):
+    """What is left to spend on one judgement, however much there is to judge: names are looked up
+    and folders are read while everybody else waits."""
+
+    looks: int = 4000
+    operands: int = 100
+    folders: int = 200
+
+    @property
+    def spent(self) -> bool:
+        return self.looks < 0
+
+    def look(self, times: int) -> bool:
+        """Whether so much may still be looked up."""
+        self.looks -= times
+        return not self.spent
+
+
 class Scene(Struct, frozen=True):
-    """Where a command would run, and what is ours there."""
+    """Where a command would run, what is ours there, and how closely it can still be looked at."""
 
     workspace: str
     directories: tuple[str, ...]
     ours: tuple[str, ...] = ()
     pid: int = 0
+    effort: Effort = field(default_factory=Effort)
 
 
 # --- refused ---------------------------------------------------------------------------
@@ -64,7 +88,7 @@ def refusal(text: str, commands: Sequence[Command], scene: Scene) -> str:
     for path in scene.ours:
         if path in text and re.search(rf"{re.escape(path)}(?![\w.-])", text):
             return f"touches what keeps this safe ({path})"
-    if "|" in text and "&" in text and _BOMB.search(text):
+    if "|" in text and "&" in text and _BOMB.search(without_documents(text), 0, _LONGEST_BOMB):
         return "starts itself again and again until nothing else can run"
     if scene.ours and (touched := _touched(commands, scene)):
         return f"touches what keeps this safe ({touched})"
@@ -85,12 +109,12 @@ def _moved(command: Command, scene: Scene) -> Scene:
         return scene
     new = (normpath(join(each, command.seen[1])) for each in scene.directories)
     directories = tuple(dict.fromkeys((*scene.directories, *new)))
-    return Scene(scene.workspace, directories, scene.ours, scene.pid)
+    return replace(scene, directories=directories)
 
 
 def _refusal(command: Command, scene: Scene) -> str:
     for redirection in command.redirections:
-        if ">" in redirection.operator and _DEVICE.fullmatch(normpath(redirection.seen or ".")):
+        if ">" in redirection.operator and _is_device(redirection.seen):
             return f"writes to a device ({redirection.seen})"
     if not command.seen:
         return ""
@@ -110,8 +134,10 @@ def _touched(commands: Sequence[Command], scene: Scene) -> str:
         words.update(dict.fromkeys(command.seen))
         words.update((each.seen, None) for each in command.redirections)
         scene = _moved(command, scene)
-    ours = (word for word in islice(words, _MOST_WORDS) if _ours(word, scene))
-    return next(ours, "")
+    for word in words:
+        if _ours(word, scene) or scene.effort.spent:
+            return "" if scene.effort.spent else word
+    return ""
 
 
 def _ours(word: str, scene: Scene) -> bool:
@@ -121,6 +147,9 @@ def _ours(word: str, scene: Scene) -> bool:
     if home := _HOME.match(path):
         rest = path[home.end() :].strip("/")
         return any(_ends_in(our, rest) for our in scene.ours if rest)
+    # Each part of a path is looked up.
+    if not scene.effort.look(len(scene.directories) * (4 if "/" in path else 1)):
+        return False
     for directory in scene.directories:
         whole = join(directory, path)
         if _within(normpath(whole), scene.ours):
@@ -145,6 +174,10 @@ def _within(path: str, roots: Iterable[str]) -> bool:
     return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
+def _is_device(word: str) -> bool:
+    return ("/dev" in word or "/proc" in word) and bool(_DEVICE.fullmatch(normpath(word)))
+
+
 def _lost(word: str, scene: Scene) -> str:
     """What would be lost with this path: something that nobody can want to lose, or ""."""
     path = _ALL.sub("", word)
@@ -152,14 +185,14 @@ def _lost(word: str, scene: Scene) -> str:
     if home := _HOME.match(path):
         return "a home directory" if normpath(f"/{path[home.end() :]}") in ("/", "//") else ""
     path = _HERE.sub(".", path)
-    if _UNKNOWN.search(path):
+    if _UNKNOWN.search(path) or not scene.effort.look(len(scene.directories)):
         return ""
     for directory in scene.directories:
         whole = "/" + normpath(join(directory, path)).lstrip("/")
         if whole in _SYSTEM or _HOMES.fullmatch(whole):
             return whole
         if whole == scene.workspace and not every:
-            return "the workspace itself"
+            return _ITSELF
         if whole != scene.workspace and _within(scene.workspace, (whole,)):
             return "the workspace and more"
         if any(_within(our, (whole,)) for our in scene.ours):
@@ -174,31 +207,33 @@ def _operands(seen: Sequence[str]) -> list[str]:
 def _flagged(seen: Sequence[str], letters: str, *long: str) -> bool:
     """Whether one of the options is there, alone or among others behind one dash."""
     return any(
-        word in long or (re.match(r"-[^-]", word) and set(word[1:]) & set(letters))
+        word in long or (word[1:2] != "-" and set(word[1:]) & set(letters))
         for word in seen[1:]
+        if word.startswith("-")
     )
 
 
-def _wipes(seen: Sequence[str], scene: Scene) -> str:
+def _wipes(seen: Sequence[str], scene: Scene, spared: str = "") -> str:
     if "--no-preserve-root" in seen:
         return "deletes the root directory (--no-preserve-root)"
     for word in _operands(seen):
-        if _DEVICE.fullmatch(normpath(word)):
+        if _is_device(word):
             return f"destroys a device ({word})"
-        if lost := _lost(word, scene):
+        if (lost := _lost(word, scene)) and lost != spared:
             return f"destroys {lost} ({word})"
     return ""
 
 
-def _wipes_all(seen: Sequence[str], scene: Scene) -> str:
-    return _wipes(seen, scene) if _flagged(seen, "R", "--recursive") else ""
+def _locks_all(seen: Sequence[str], scene: Scene) -> str:
+    """Who may do what is lost without a way back, except in the workspace, which is there for it."""
+    return _wipes(seen, scene, _ITSELF) if _flagged(seen, "R", "--recursive") else ""
 
 
 def _finds(seen: Sequence[str], scene: Scene) -> str:
     if not _deletes_found(seen):
         return ""
     narrow = r"-(i?name|i?path|i?regex|newer\w*|[amc](time|min)|size|user|group|empty|perm|inum)"
-    if any(re.fullmatch(narrow, word) for word in seen):
+    if any(word[:1] == "-" and re.fullmatch(narrow, word) for word in seen):
         return ""
     starts = list(seen[1 : _first_option(seen)]) or ["."]
     return next((f"destroys {lost} ({w})" for w in starts if (lost := _lost(w, scene))), "")
@@ -216,7 +251,7 @@ def _first_option(seen: Sequence[str]) -> int:
 
 def _writes(seen: Sequence[str], _: Scene) -> str:
     for word in seen[1:]:
-        if _DEVICE.fullmatch(normpath(word.removeprefix("of="))):
+        if _is_device(word.removeprefix("of=")):
             return f"writes to a device ({word})" if not word.startswith("if=") else ""
     return ""
 
@@ -253,7 +288,7 @@ def _kills(seen: Sequence[str], scene: Scene) -> str:
 
 _REFUSED: Mapping[str, Callable[[Sequence[str], Scene], str]] = {
     **dict.fromkeys(("rm", "shred", "unlink", "rmdir", "srm"), _wipes),
-    **dict.fromkeys(("chmod", "chown", "chgrp"), _wipes_all),
+    **dict.fromkeys(("chmod", "chown", "chgrp"), _locks_all),
     **dict.fromkeys(("dd", "tee", "cp", "install", "truncate", "ln"), _writes),
     **dict.fromkeys(("init", "telinit"), _inits),
     **dict.fromkeys(("kill", "pkill", "killall", "skill"), _kills),
@@ -272,8 +307,19 @@ def question(commands: Sequence[Command], scene: Scene) -> str:
         rule = _ASKED.get(basename(command.seen[0])) if command.seen else None
         if rule and (why := rule(command, scene)):
             return why
+        if secret := _secret(command, scene.effort):
+            return f"reads what looks like a secret ({secret})"
         scene = _moved(command, scene)
-    return ""
+    return TOO_MUCH if scene.effort.spent else ""
+
+
+def _secret(command: Command, effort: Effort) -> str:
+    """The first word that names a secret which this would show, or copy to another name."""
+    inputs = [each.seen for each in command.redirections if each.operator == "<"]
+    named = dict.fromkeys((*inputs, *shown(command.seen)))
+    if not effort.look(len(named)):
+        return ""
+    return next((word for word in named if names.is_secret(word.replace(":", "/"))), "")
 
 
 def _outside(command: Command, _: Scene) -> str:
@@ -311,40 +357,41 @@ def _counted(
     literal = set(command.words)
     unsure = [word for word in named if word not in literal]
     if unsure or not named:
-        return f"deletes what cannot be counted before ({' '.join(unsure) or command.seen[0]})"
+        what = " ".join(unsure[:_MOST_PLACES]) or command.seen[0]
+        return f"deletes what cannot be counted before ({what})"
+    scene.effort.operands -= len(named)
+    if scene.effort.operands < 0:
+        return f"deletes more than can be counted before ({command.seen[0]})"
     for directory in scene.directories:
         left = MANY
         for word in named:
             path = normpath(join(directory, word))
-            left -= _files(path, left) if _within(path, (scene.workspace,)) else 0
+            left -= _files(path, left, scene.effort) if _within(path, (scene.workspace,)) else 0
             if left < 0:
                 return f"deletes more than {MANY} files ({word})"
     return ""
 
 
-def _files(path: str, enough: int) -> int:
+def _files(path: str, enough: int, effort: Effort) -> int:
     """How many files there are, counted until there are more than enough. No link is followed."""
     if not os.path.isdir(path) or os.path.islink(path):  # noqa: PTH112, PTH114 (text, as all here)
         return int(os.path.lexists(path))
     found = 0
-    for folders, (parent, inner, files) in enumerate(os.walk(path)):
-        found += len(files) + sum(os.path.islink(join(parent, each)) for each in inner)  # noqa: PTH114
-        if found > enough or folders > _MOST_FOLDERS:
-            return enough + 1
+    ahead = [path]
+    while ahead:
+        effort.folders -= 1
+        with suppress(OSError), os.scandir(ahead.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
+                else:
+                    found += 1
+                if found > enough or len(ahead) > effort.folders:
+                    return enough + 1
     return found
 
 
-#: Options of git itself that take the next word.
-_GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
 _WHOLE_TREE = frozenset({".", "./", ":/", "*", ":", ":/*"})
-
-
-def git_words(seen: Sequence[str]) -> Sequence[str]:
-    """The subcommand of git and what follows it."""
-    at = 1
-    while at < len(seen) and seen[at].startswith("-"):
-        at += 2 if seen[at] in _GIT_TAKES else 1
-    return seen[at:]
 
 
 def _git(command: Command, _: Scene) -> str:

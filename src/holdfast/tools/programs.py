@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from posixpath import basename
 
 from msgspec import Struct
 
@@ -238,3 +239,41 @@ GIT: Mapping[str, Program] = {
         )
     ),
 }
+
+
+# --- what programs do with files, as a guess -------------------------------------------
+
+#: Programs that show what is in a file, or hand it on; then those that copy it to their last
+#: operand, and those whose first is a pattern.
+_READERS = frozenset(
+    {"cat", "tac", "head", "tail", "less", "more", "bat", "nl", "od", "xxd", "hexdump", "strings"}
+    | {"base32", "base64", "cut", "sort", "uniq", "paste", "column", "fold", "rev", "diff", "cmp"}
+    | {"comm", "tar", "zip", "gzip", "source", "."}
+)
+_COPIERS = frozenset({"cp", "mv", "ln", "install", "rsync"})
+_SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "gawk", "jq", "yq"})
+_GIT_SHOWS = frozenset({"add", "archive", "blame", "cat-file", "diff", "log", "show"})
+#: Options of git itself that take the next word.
+_GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
+
+
+def git_words(seen: Sequence[str]) -> Sequence[str]:
+    """The subcommand of git and what follows it."""
+    at = 1
+    while at < len(seen) and seen[at].startswith("-"):
+        at += 2 if seen[at] in _GIT_TAKES else 1
+    return seen[at:]
+
+
+def shown(seen: Sequence[str]) -> Sequence[str]:
+    """The files whose contents a program would show, as far as its manners are known."""
+    name = basename(seen[0]) if seen else ""
+    if name == "git":
+        words = git_words(seen)
+        return words[1:] if words and words[0] in _GIT_SHOWS else ()
+    operands = [word for word in seen[1:] if not word.startswith("-")]
+    if name in _COPIERS:
+        return operands[:-1]
+    if name in _SEARCHERS:
+        return operands[0 if "-e" in seen else 1 :]
+    return operands if name in _READERS else ()

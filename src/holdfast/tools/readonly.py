@@ -10,16 +10,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.tools import names, repository
 from holdfast.tools.programs import GIT, PROGRAMS, Program, taken
 from holdfast.tools.shell import Command, Script
 
-#: Reading through a tree looks for secrets first; in a larger one a person is asked.
+#: Reading through trees looks for secrets first; if there is more in them a person is asked.
 MOST_ENTRIES = 10_000
+#: Paths that are followed, from each place where the script may be.
+MOST_PATHS = 500
 #: Directories that a script may be in, one more with each `cd`.
 _MOST_PLACES = 8
 
@@ -35,14 +39,23 @@ _FORMAT = re.compile(r"(?:[^%\\]|%%|\\[nt]|%[-0]?\d*(?:\.\d+)?[sdiuxX])*")
 _QUIET_REDIRECTION = re.compile(r"(?:2>&1|1>&2|>&2|(?:[12]?>|&>)[ \t]*/dev/null)")
 
 
+class Found(Struct):
+    """What one judgement has found so far, so that nothing is looked at twice, and what it may still
+    look at: everybody else waits meanwhile."""
+
+    paths: int = MOST_PATHS
+    entries: int = MOST_ENTRIES
+    clean: set[tuple[str, bool]] = field(default_factory=set)
+    repositories: dict[str, Path | str] = field(default_factory=dict)
+
+
 class Places(Struct, frozen=True):
     """Where a script may be while it runs, within which bounds, and what it must keep off."""
 
     workspace: str
     directories: tuple[str, ...]
     ours: tuple[str, ...] = ()
-    #: How much of a tree is looked through for secrets.
-    most: int = MOST_ENTRIES
+    found: Found = field(default_factory=Found)
 
 
 def objection(script: Script, places: Places) -> str:
@@ -123,6 +136,9 @@ def _path(path: str, places: Places) -> str:
         return ""
     if is_secret(path):
         return f"reads {path}, which looks like a secret"
+    places.found.paths -= len(places.directories)
+    if places.found.paths < 0:
+        return "names more files than can be looked at"
     for directory in places.directories:
         real = os.path.realpath(os.path.join(directory, path))  # noqa: PTH118 (pure text, and quick)
         lexical = os.path.normpath(os.path.join(directory, path))  # noqa: PTH118
@@ -155,28 +171,42 @@ def _moved(command: Command, places: Places) -> Places | str:
     directories = tuple(dict.fromkeys((*places.directories, *new)))
     if len(directories) > _MOST_PLACES:
         return "changes the directory too often to follow"
-    return Places(places.workspace, directories, places.ours, places.most)
+    return replace(places, directories=directories)
 
 
 def _deep(paths: Sequence[str], places: Places, *, hidden: bool) -> str:
     """Why all that is beneath these may not be read."""
-    left = places.most
     for directory in places.directories:
         for path in paths or (".",):
             top = os.path.normpath(os.path.join(directory, path))  # noqa: PTH118
             if any(beneath(each, top) for each in places.ours):
                 return f"reads all of {path}, and files of ours are there"
-            for parent, folders, files in os.walk(top):
-                left -= len(folders) + len(files)
-                if left < 0:
+            if (top, hidden) in places.found.clean:
+                continue
+            if secret := _secret_beneath(top, places.found, hidden=hidden):
+                if places.found.entries < 0:
                     return f"reads all of {path}, and that is too much to look through for secrets"
-                if not hidden:
-                    folders[:] = [each for each in folders if not each.startswith(".")]
-                    files = [each for each in files if not each.startswith(".")]  # noqa: PLW2901
-                for name in (*folders, *files):
-                    if is_secret(name):
-                        found = os.path.relpath(os.path.join(parent, name), directory)  # noqa: PTH118
-                        return f"would also read {found}, which looks like a secret"
+                within = os.path.relpath(secret, directory)
+                return f"would also read {within}, which looks like a secret"
+            places.found.clean.add((top, hidden))
+    return ""
+
+
+def _secret_beneath(top: str, found: Found, *, hidden: bool) -> str:
+    """The first secret in a tree, or where there was too much to look at."""
+    ahead = [top]
+    while ahead:
+        with suppress(OSError), os.scandir(ahead.pop()) as entries:
+            for entry in entries:
+                found.entries -= 1
+                if found.entries < 0:
+                    return entry.path
+                if not hidden and entry.name.startswith("."):
+                    continue
+                if is_secret(entry.name):
+                    return entry.path
+                if entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
     return ""
 
 
@@ -265,6 +295,10 @@ def _date(arguments: Sequence[str], _: Places) -> str:
     return "" if all(each.startswith("+") for each in told[1]) else "may set the clock"
 
 
+def _within(places: Places, root: Path, directory: str) -> Places:
+    return Places(str(root), (directory,), found=places.found)
+
+
 def _git(arguments: Sequence[str], places: Places) -> str:
     words = arguments[1:] if arguments[:1] == ["--no-pager"] else arguments
     subcommand, *rest = words or [""]
@@ -275,11 +309,14 @@ def _git(arguments: Sequence[str], places: Places) -> str:
     if any("%G" in word for word in rest):
         return "asks git to check a signature"
     for directory in places.directories:
-        found = repository.clean(Path(directory), Path(places.workspace))
+        known = places.found.repositories
+        if directory not in known:
+            known[directory] = repository.clean(Path(directory), Path(places.workspace))
+        found = known[directory]
         if isinstance(found, str):
             return f"runs git, and {found}"
         # Two files of which one is outside the repository are compared like any others.
-        if why := _told(f"git {subcommand}", program, rest, Places(str(found), (directory,))):
+        if why := _told(f"git {subcommand}", program, rest, _within(places, found, directory)):
             return why
     return ""
 

@@ -9,7 +9,9 @@ they do about continued lines, the text is then not plain, and nobody takes it f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,10 +19,26 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-#: A text may cost the parser time that grows with its length times its signs; more than this is
-#: a tenth of a second, and nobody writes it by hand.
-MOST_WORK = 4_000_000
+#: What a text may cost to parse, about 25 ns each. Everybody waits meanwhile.
+MOST_WORK = 1_200_000
+#: Blanks, quotes and signs in a text that is cut without being parsed.
+MOST_PARTS = 6000
 _SIGNS = re.compile(rb"[|&;<>(){}\[$`!]")
+_PARTS = re.compile(rb"[ \t\n]+|[\"'\\|&;<>(){}\[$`!]")
+
+_MOST_MARKS = 2000
+#: Where a document may begin, and whatever could hold the same signs and mean nothing by them.
+_MARK = re.compile(
+    r"""\\.|'[^']*'|\)"|"(?!\$\()(?:[^"\\]|\\.)*"|(?<!\S)\#[^\n]*|<<<|(?P<line>\n)"""
+    r"""|<<(?P<tabs>-?)[ \t]*(?:'(?P<single>[^'\n]+)'|"(?P<double>[^"\n$`\\]+)"|\\(?P<quoted>[\w.!-]+)"""
+    r"""|(?P<bare>[\w.!-]+))(?![^\s;|&<>)])""",
+    re.DOTALL,
+)
+#: Commands and words, cut where a shell might cut them: not in what is quoted, unless it holds
+#: commands itself.
+_ROUGH = re.compile(r"""(?:'[^']*'|"(?:[^"\\$`]|\\.)*"|[^;|&\n(){}`'"]+|['"])+""", re.DOTALL)
+_ROUGH_WORD = re.compile(r"""(?:'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.|[^\s'"\\]+|['"\\])+""", re.DOTALL)
+_CHANGES = re.compile(r"[$'\"\\]")
 
 #: Unquoted characters that mean themselves, a quoted character, and the two kinds of quotes. A
 #: dollar inside double quotes is itself where no name can begin.
@@ -38,6 +56,8 @@ _GUESS = re.compile(
     r"""\$'((?:[^'\\]|\\.)*)'|\$?"((?:[^"\\]|\\.)*)"|'([^']*)'|\$\{(\w+)\}|\\(.)""", re.DOTALL
 )
 _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
+#: What the shell runs in a document whose last word is not quoted.
+_COMMANDS_INSIDE = re.compile(r"\$\(|`")
 _CODES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _SPLIT = re.compile(r"\$IFS(?:\$\d)?")
 
@@ -118,12 +138,13 @@ class Script(Struct, frozen=True):
 
 def parse(command: str) -> Script | None:
     """What the text says. None if it does not parse, or would take too long to."""
-    text = command.replace("\\\n", "")
+    cut = without_documents(command, keep=_COMMANDS_INSIDE)
+    text = cut.replace("\\\n", "")
     try:
         source = text.encode()
     except UnicodeEncodeError:
         return None
-    if b"\0" in source or len(source) * len(_SIGNS.findall(source)) > MOST_WORK:
+    if b"\0" in source or work(text) > MOST_WORK:
         return None
     from tree_sitter import Parser
 
@@ -133,18 +154,90 @@ def parse(command: str) -> Script | None:
     reading = _Reading(source)
     reading.read(tree.root_node)
     beyond = reading.beyond
-    if text != command:
+    if cut != command:
+        # Whatever the grammar makes of it: what was taken out has not been judged.
+        beyond.append(_NAMES["heredoc_redirect"])
+    if text != cut:
         beyond.append("a continued line")
     if not beyond and not reading.tiled():
         beyond.append("something that shells read in different ways")
     return Script(tuple(reading.commands), tuple(dict.fromkeys(beyond)))
 
 
-def roughly(command: str) -> tuple[Command, ...]:
-    """The commands in a text that does not parse, cut where a shell might cut it."""
-    pieces = re.split(r"[;|&\n(){}`]+", command.replace("\\\n", ""))
-    found = (tuple(word for piece in each.split() for word in _guess(piece)) for each in pieces)
+def work(text: str) -> int:
+    """What it would cost to parse this."""
+    source = text.encode(errors="replace")
+    # What does not fit the grammar takes time that grows with its length times its signs, and most
+    # for lists that are never closed. All else grows with the number of parts.
+    signs = _count(_SIGNS, source) + 4 * source.count(b"=(")
+    return len(source) * signs + 300 * _count(_PARTS, source)
+
+
+def _count(what: re.Pattern[bytes], source: bytes) -> int:
+    """As far as it matters how many there are."""
+    return sum(1 for _ in islice(what.finditer(source), MOST_PARTS + 1))
+
+
+def roughly(command: str) -> tuple[Command, ...] | None:
+    """The commands in a text that does not parse, cut where a shell might cut it. None if there is
+    too much of it even for that."""
+    text = without_documents(command).replace("\\\n", "")
+    if _count(_PARTS, text.encode(errors="replace")) > MOST_PARTS:
+        return None
+    pieces = map(_ROUGH_WORD.findall, _ROUGH.findall(text))
+    found = (tuple(part for word in words for part in _guess(word)) for words in pieces)
     return tuple(Command(words=(None,) * len(seen), seen=seen) for seen in found if seen)
+
+
+def without_documents(text: str, *, keep: re.Pattern[str] | None = None) -> str:
+    """The text without the bodies of here-documents: they are data, often of hundreds of lines.
+
+    One in which the shell would find what is to `keep` stays. This is a guess, as a sign may be
+    quoted in ways that it does not see: what was cut is never taken for harmless.
+    """
+    if "<<" not in text:
+        return text
+    kept: list[str] = []
+    end = 0
+    for start, stop, expands in _documents(text):
+        if not (expands and keep and keep.search(text, start, stop)):
+            kept.append(text[end:start])
+            end = stop
+    return "".join((*kept, text[end:]))
+
+
+def _documents(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Where each body begins and ends, and whether the shell looks into it."""
+    waiting: list[tuple[str, bool, bool]] = []
+    whole, at = f"{text}\n", 0
+    for _ in range(_MOST_MARKS):
+        found = _MARK.search(text, at)
+        if found is None:
+            return
+        at = found.end()
+        word = found["single"] or found["double"] or found["quoted"] or found["bare"]
+        if word:
+            waiting.append((word, bool(found["tabs"]), found["bare"] is not None))
+        elif found["line"] and waiting:
+            for last, tabs, expands in waiting:
+                start, stop = at, _last_line(whole, at, last, tabs=tabs)
+                if stop < 0:
+                    return
+                yield start, stop, expands
+                at = whole.find("\n", stop) + 1
+            waiting = []
+
+
+def _last_line(text: str, start: int, word: str, *, tabs: bool) -> int:
+    """Where the line begins that ends a document, or -1. The text ends with a line end."""
+    if not tabs:
+        return text.find(f"\n{word}\n", start - 1) + 1 or -1
+    while (found := text.find(f"{word}\n", start)) >= 0:
+        line = text.rfind("\n", 0, found) + 1
+        if not text[line:found].strip("\t"):
+            return line
+        start = found + 1
+    return -1
 
 
 def literal(raw: str) -> str | None:
@@ -167,6 +260,8 @@ def literal(raw: str) -> str | None:
 
 def _guess(raw: str) -> list[str]:
     """What a word may become. More than one word where it is split at $IFS."""
+    if not _CHANGES.search(raw):
+        return [raw]
     return [part for part in _SPLIT.split(_GUESS.sub(_undone, raw)) if part] or [""]
 
 

@@ -24,7 +24,7 @@ from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.jail import Jail, jail_environment
-from holdfast.tools.process import Finished, run_process
+from holdfast.tools.process import MARKER, Finished, run_process
 
 #: Where commands are found when nobody says where.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -34,6 +34,9 @@ MOST_OUTPUT = 1024 * 1024
 
 #: Characters that a model is told of a command whose time was up: an error is not kept whole.
 _LAST_WORDS = 3000
+
+#: Reviewed calls whose rulings are remembered.
+_MOST_RULED = 8
 
 _WANTS = {
     "jail": "",
@@ -49,7 +52,8 @@ _ABOUT = (
 _JAILED = (
     "It runs in a jail that can write to the workspace and reaches no network. Only if it fails for"
     ' want of that, ask for more by `access`: a person then decides. "network" is the jail with'
-    ' a network, "host" is no jail at all.'
+    ' a network, "host" is no jail at all. In the jail git cannot change its settings or hooks, nor'
+    ' `git init` the workspace itself: that takes "host". There are no Unix sockets in it.'
 )
 _FREE = "There is no jail here, so a person is asked about whatever does more than look."
 
@@ -66,7 +70,8 @@ class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
 class Terminal:
     """Runs commands in a workspace. Without a `jail`, for the reason `why`, it runs them as they are.
 
-    `ours` are paths that no command may touch, `environment` is given to every command. `tested`
+    `ours` are paths that no command may touch, and `kept` are some that the jail holds read-only, so
+    that only a command outside of it must not. `environment` is given to every command. `tested`
     says why the jail is not to be relied on, or ""; it is asked before the first command in it.
     With "yolo" nobody is asked about what stays in the jail.
     """
@@ -79,6 +84,7 @@ class Terminal:
         why: str = "",
         environment: Mapping[str, str] = {},
         ours: Sequence[Path] = (),
+        kept: Sequence[Path] = (),
         approval: Literal["ask", "yolo"] = "ask",
         tested: Callable[[], Awaitable[str]] | None = None,
         path: str = SYSTEM_PATH,
@@ -94,8 +100,12 @@ class Terminal:
             timeout=3700.0,
             output=30_000,
         )
-        self._jail, self._why, self._ours, self._approval = jail, why, tuple(ours), approval
-        self._tested = tested
+        self._jail, self._why, self._approval, self._tested = jail, why, approval, tested
+        self._ours, self._kept = tuple(ours), tuple(kept)
+        #: Starting a process stops the event loop for a moment; many at once would for long.
+        self._door = anyio.Lock()
+        #: The rulings of calls that were reviewed and have not been run yet.
+        self._ruled: dict[tuple[str, Path], Gate] = {}
         self._inside = jail_environment(path, extra=environment)
         self._outside = {
             "PATH": path,
@@ -107,12 +117,18 @@ class Terminal:
 
     def review(self, arguments: str) -> Review:
         given = read_arguments(self.spec.name, Arguments, arguments)
-        return self._review(given, self._directory(given.workdir))
+        directory = self._directory(given.workdir)
+        review = self._review(given, directory)
+        self._ruled.pop((arguments, directory), None)
+        self._ruled[arguments, directory] = review.gate
+        if len(self._ruled) > _MOST_RULED:
+            del self._ruled[next(iter(self._ruled))]
+        return review
 
     async def run(self, use: ToolUse) -> str:
         given = read_arguments(self.spec.name, Arguments, use.arguments)
         directory = self._directory(given.workdir)
-        gate = self._review(given, directory).gate
+        gate = self._ruling(use.arguments, given, directory)
         if gate == "refuse":
             raise ToolError("not run: this command is refused")
         heard = _Heard(use.progress)
@@ -130,12 +146,24 @@ class Terminal:
                 most=MOST_OUTPUT,
                 ended=use.ended,
                 marker=use.effect_id,
+                door=self._door,
             )
             return _told(finished, anyio.current_time() - began)
         raise ToolError(
             f"ended after {given.timeout} s, its limit; it may have had effects. Its last words:\n"
             f"{heard.last_words() or '(no output)'}"
         )
+
+    def _ruling(self, arguments: str, given: Arguments, directory: Path) -> Gate:
+        """As it was at the last review, which was right before this: to judge takes a while."""
+        before = self._ruled.pop((arguments, directory), None)
+        if before is not None and (self._jail_for(given) or before != "auto"):
+            return before
+        # What is held by nothing but the ruling is judged by how things are now.
+        now = self._review(given, directory).gate
+        if before == "auto" and now == "ask":
+            raise ToolError("not run: it would not be what was looked at before; ask for it again")
+        return now
 
     def _directory(self, workdir: str) -> Path:
         """Where it stands once every link is followed, so that no link leads out."""
@@ -160,20 +188,30 @@ class Terminal:
             jailed=jail is not None,
             workspace=Path(self.workspace).resolve(),
             directory=directory,
-            ours=self._ours,
+            ours=self._ours if jail else (*self._ours, *self._kept),
             pid=os.getpid(),
         )
         gate = self._gate(ruling.gate, given)
         reasons = (*(self._wants(given) if gate == "ask" else ()), ruling.reason)
-        words = msgspec.json.encode(ruling.words).decode()
         return Review(
             gate=gate,
             reason="; ".join(filter(None, reasons)),
             subject=given.command,
-            # Without a jail everything reaches as far as it would on the host.
-            key=f"{given.access if jail else 'host'} {words}" if ruling.words else "",
+            key=self._key(given, directory, ruling.words),
             binding=self._binding(given, directory, gate),
         )
+
+    def _key(self, given: Arguments, directory: Path, words: Sequence[str]) -> str:
+        if not words:
+            return ""
+        # Without a jail everything reaches as far as it would on the host.
+        reach = given.access if self._jail else "host"
+        # The same words mean other files in another directory.
+        place = str(directory.relative_to(Path(self.workspace).resolve()))
+        if place == ".":
+            return f"{reach} {_json(words)}"
+        # A name that is no text cannot be in a key that people read.
+        return f"{reach} in {_json(place)} {_json(words)}" if place.isprintable() else ""
 
     def _jail_for(self, given: Arguments) -> Jail | None:
         return None if given.access == "host" else self._jail
@@ -203,10 +241,11 @@ class Terminal:
             if jail
             else "no jail: runs as you, with the network"
         )
+        names = {*self._environment(given, gate), *(() if jail else (MARKER,))}
         return (
             "run by: bash -c\n"
             f"directory: {directory}\n"
-            f"environment: {' '.join(sorted(self._environment(given, gate)))}\n"
+            f"environment: {' '.join(sorted(names))}\n"
             f"profile: {profile}\n"
             f"timeout: {given.timeout} s"
         )
@@ -221,6 +260,10 @@ class Terminal:
 
 async def _bare(command: str, **rest: Any) -> Finished:
     return await run_process(["bash", "-c", command], **rest)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 class _Heard:
