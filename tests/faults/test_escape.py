@@ -181,6 +181,69 @@ async def test_a_protected_name_that_is_there_is_not_written(cell):
     assert (cell.workspace / ".bashrc").read_text() == "mine"
 
 
+async def test_no_descriptor_of_any_process_leads_out(cell):
+    """From a folder of the host `..` leads to all of the host."""
+    (cell.outside / "canary").write_text(SECRET)
+    canary = "/.." * 40 + str(cell.outside / "canary")
+    said = await cell.python(
+        "import glob, subprocess\n"
+        "other = subprocess.Popen(['sleep', '5'])\n"
+        "links = [*glob.glob('/proc/[0-9]*/fd/*'), *glob.glob('/proc/[0-9]*/cwd'),"
+        " *glob.glob('/proc/[0-9]*/root'), *glob.glob('/proc/[0-9]*/task/*/fd/*')]\n"
+        f"print(len(links) > 9, [link for link in links if os.path.exists(link + {canary!r})])\n"
+        "other.kill(); other.wait()"
+    )
+    assert said == "True []"
+
+
+async def test_a_process_has_nothing_open_but_what_it_hears_and_says(cell):
+    said = (await cell.sh("for fd in /proc/*/fd/*; do readlink $fd; done")).output
+    assert {Path(line.partition(":")[0]).name for line in said.splitlines()} == {"null", "pipe"}
+
+
+async def test_of_the_first_process_nothing_is_seen(cell):
+    """Its program is the host's, which its owner could change and would run outside."""
+    before = changed_last(cell.jail.bwrap)
+    assert (await cell.sh("ls -A /proc/1; ls -A /proc/1/task")).output.count("\n") <= 1
+    await cell.fails("chmod u+r /proc/1/exe", "No such file")
+    await cell.fails("mkdir /proc/1/x", "Read-only", "denied")
+    assert changed_last(cell.jail.bwrap) == before
+
+
+@pytest.mark.parametrize("name", ["null", "zero", "full", "random", "urandom", "tty"])
+async def test_a_device_of_the_host_is_not_changed(cell, name):
+    """Its mode is set to what it is, so that nothing changes but a time."""
+    device = Path("/dev", name)
+    before = changed_last(device)
+    await cell.sh(f"chmod u+r {device}; chmod u+r /proc/self/fd/0 /proc/*/fd/*")
+    assert changed_last(device) == before
+
+
+def changed_last(path):
+    return path.stat().st_ctime_ns
+
+
+async def test_devices_work_even_after_somebody_changed_them(cell):
+    """It is done outside, as in a jail that leaks it would be done to the host's."""
+    if cell.jail.devices is not None:
+        (cell.jail.devices / "null").chmod(0)
+    said = await cell.sh(
+        "set -e; echo x > /dev/null; head -c 3 /dev/zero /dev/urandom | wc -c; cat"
+    )
+    assert said.code == 0, said.output
+    await cell.fails("echo x > /dev/full", "No space left")
+
+
+async def test_what_is_kept_is_read_and_not_written(cell):
+    (cell.workspace / "mine.toml").write_text("mine")
+    kept = Cell(replace(cell.jail, kept=(cell.workspace / "mine.toml",)), cell.outside)
+    assert (await kept.sh("cat mine.toml")).output == "mine"
+    await kept.fails("echo x >> mine.toml", "Read-only")
+    await kept.fails("rm -f mine.toml", "busy")
+    await kept.fails("echo x > new; mv new mine.toml", "busy")
+    assert (cell.workspace / "mine.toml").read_text() == "mine"
+
+
 async def test_a_setuid_program_gives_nothing(cell):
     said = await cell.sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status | cut -f2")
     assert said.output.split() == ["0" * 16, "0" * 16, "1"]
@@ -247,6 +310,45 @@ async def test_hooks_in_the_workspace_are_not_written(repository):
     await repository.fails(hook_in(".husky/pre-commit", repository), "Read-only")
     commit_outside(repository.workspace)
     assert list(repository.outside.iterdir()) == []
+
+
+async def test_the_settings_of_a_working_tree_are_not_written(repository):
+    git(repository.workspace, "config", "extensions.worktreeConfig", "true")
+    setting = f"printf '[core]\\nfsmonitor={repository.workspace}/evil\\n'"
+    await repository.fails(
+        f"{hook_in('evil', repository)}; {setting} > .git/config.worktree", "Read-only"
+    )
+    commit_outside(repository.workspace)
+    assert list(repository.outside.iterdir()) == []
+    assert not (repository.workspace / ".git/config.worktree").exists()
+
+
+async def test_another_working_tree_is_not_given_other_settings(repository):
+    commit_outside(repository.workspace)
+    other = repository.workspace.parent / "other"
+    git(repository.workspace, "worktree", "add", "-q", other)
+    await repository.fails(
+        f"{hook_in('evil', repository)}; cp -r .git fake;"
+        f" printf '[core]\\nfsmonitor={repository.workspace}/evil\\n' > fake/config;"
+        " echo $PWD/fake > .git/worktrees/other/commondir",
+        "Read-only",
+    )
+    git(other, "status")
+    assert list(repository.outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("link", ["", "ln -s .HEAD HEAD;"])
+async def test_a_workspace_is_not_made_the_inside_of_a_repository(cell, link):
+    """Git takes a folder with HEAD, objects and refs for one, and obeys its settings."""
+    await cell.sh(
+        f"{hook_in('evil', cell)}; mkdir objects refs; rmdir HEAD; rm -rf HEAD; {link}"
+        " echo ref: refs/heads/x > .HEAD; cp .HEAD HEAD; mv -T .HEAD HEAD;"
+        f" printf '[core]\\nrepositoryformatversion=0\\nbare=false\\nworktree={cell.workspace}"
+        f"\\nfsmonitor={cell.workspace}/evil\\n' > config"
+    )
+    with pytest.raises(subprocess.CalledProcessError):
+        git(cell.workspace, "status")
+    assert list(cell.outside.iterdir()) == []
 
 
 async def test_a_repository_is_not_made_where_none_is(cell):

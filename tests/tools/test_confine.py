@@ -1,9 +1,20 @@
 import os
+import stat
+from pathlib import Path
 
 import anyio
 import pytest
 
-from holdfast.tools.confine import clear_groups, confine, confined, entered, find_groups
+from holdfast.tools.confine import (
+    DEVICES,
+    clear_groups,
+    confine,
+    confined,
+    entered,
+    find_groups,
+    own_devices,
+    owns_devices,
+)
 
 pytestmark = pytest.mark.real_time
 
@@ -123,3 +134,43 @@ async def test_the_system_takes_the_limit():
     async with confined(folder, 3) as group:
         assert (group / "pids.max").read_text().strip() == "3"
     assert not group.exists()
+
+
+def test_the_devices_of_the_host_are_roots():
+    assert owns_devices() is (os.getuid() == 0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
+def test_devices_are_made_and_mended(tmp_path):
+    folder = own_devices(tmp_path / "devices")
+    (folder / "null").chmod(0)
+    (folder / "zero").unlink()
+    assert own_devices(folder) == folder
+    found = {path.name: path.stat() for path in folder.iterdir()}
+    assert found.keys() == DEVICES.keys()
+    assert {status.st_mode for status in found.values()} == {stat.S_IFCHR | 0o666}
+    assert found["null"].st_rdev == Path(os.devnull).stat().st_rdev
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
+@pytest.mark.parametrize("what", ["file", "folder", "link", "other"])
+def test_what_is_no_device_is_not_taken_for_one(tmp_path, what):
+    path = tmp_path / "devices/null"
+    path.parent.mkdir()
+    if what == "file":
+        path.touch()
+    elif what == "folder":
+        path.parent.rmdir()
+        path.parent.symlink_to(tmp_path)
+    elif what == "link":
+        path.symlink_to(os.devnull)
+    else:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    with pytest.raises(OSError, match="is not what it should be"):
+        own_devices(tmp_path / "devices")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root makes devices")
+def test_where_devices_cannot_be_made_it_says_so(tmp_path):
+    with pytest.raises(PermissionError):
+        own_devices(tmp_path / "devices")

@@ -13,7 +13,6 @@ from holdfast.tools import jail as module
 from holdfast.tools.jail import (
     Jail,
     Limits,
-    covered_folders,
     find_bwrap,
     jail_environment,
     open_jail,
@@ -201,6 +200,89 @@ async def test_hidden_paths_are_covered_wherever_they_are(tmp_path):
     assert config.read_text() == "secret"
 
 
+async def test_what_is_kept_is_read_and_not_written_wherever_it_was_named(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "work")
+    (tmp_path / "work/deep").mkdir(parents=True)
+    for path in ("work/deep/mine.toml", "outside.toml"):
+        (tmp_path / path).write_text("mine")
+    kept = (tmp_path / "link/deep/mine.toml", tmp_path / "outside.toml")
+    cell = await made(tmp_path / "work", kept=kept)
+    assert cell.jail.kept == (cell.workspace / "deep/mine.toml",), "elsewhere it is so anyway"
+    assert await cell.says("cat deep/mine.toml") == "mine"
+    for attempt in (
+        "echo x >> deep/mine.toml",
+        "rm -f deep/mine.toml",
+        "mv deep other",
+        "touch new && mv -f new deep/mine.toml",
+        "chmod 777 deep/mine.toml",
+    ):
+        assert (await cell(attempt)).code != 0, attempt
+    assert (cell.workspace / "deep/mine.toml").read_text() == "mine"
+
+
+async def test_settings_in_the_workspace_are_in_nobodys_way(tmp_path):
+    git("init", "-q", tmp_path / "work")
+    (tmp_path / "work/mine.toml").write_text("mine")
+    cell = await made(tmp_path / "work", kept=(tmp_path / "work/mine.toml",))
+    who = "export GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; "
+    await cell.says(f"{who} echo a > a; git add -A && git commit -qm one")
+    assert await cell.says("git ls-files") == "a\nmine.toml"
+    await cell.says(f"{who} echo b > a; git stash -q && git stash pop -q")
+    assert await cell.says("cp -r . /tmp/copy && cat /tmp/copy/mine.toml") == "mine"
+
+
+@pytest.mark.parametrize("how", ["hidden", "kept"])
+async def test_one_that_is_replaced_outside_ends_the_command(tmp_path, how):
+    """As an editor does, and whoever renews a certificate."""
+    (tmp_path / "work").mkdir()
+    secret = tmp_path / "work/secret"
+    secret.write_text("old")
+    cell = await made(tmp_path / "work", **{how: (secret,)})
+
+    async def replace_it(words):
+        (tmp_path / "new").write_text("new")
+        (tmp_path / "new").replace(secret)
+
+    with pytest.raises(ToolError, match="secret changed outside and lost its protection"):
+        await cell("echo now; sleep 30", hear=replace_it)
+
+
+async def test_one_outside_that_is_replaced_ends_the_command_too(tmp_path):
+    (tmp_path / "data").mkdir()
+    cell = await made(tmp_path / "work", hidden=(tmp_path / "data",))
+
+    async def replace_it(words):
+        (tmp_path / "data").rename(tmp_path / "old")
+        (tmp_path / "data").mkdir()
+
+    with pytest.raises(ToolError, match=f"{tmp_path}/data changed outside"):
+        await cell("echo now; sleep 30", hear=replace_it)
+
+
+async def test_a_link_that_a_command_makes_of_a_start_up_file_locks_nobody_out(cell):
+    await cell.says("ln -s dotfiles/bashrc .bashrc; ln -s gone .zshrc")
+    assert await cell.says("echo on") == "on"
+
+
+async def test_our_own_limit_of_processes_is_kept_if_it_is_lower(cell, monkeypatch):
+    """What a shell is told to set, where an ordinary user may have no more."""
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    monkeypatch.setattr("resource.getrlimit", lambda which: (100, 200))
+    assert "ulimit -u 200 &&" in replace(cell.jail, groups=None)._shell("true")[2]
+
+
+async def test_all_commands_may_share_a_door(cell):
+    door, said = anyio.Lock(), []
+
+    async def one(number):
+        said.append(await cell.says(f"echo {number}", door=door))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(one, number)
+    assert len(said) == 8
+
+
 async def test_a_workspace_that_is_to_be_hidden_is_refused(tmp_path):
     assert "it is to be hidden" in await open_jail(tmp_path, hidden=(tmp_path,))
 
@@ -209,8 +291,9 @@ async def test_a_hidden_path_that_is_a_link_in_the_workspace_cannot_be_protected
     (tmp_path / "work").mkdir()
     (tmp_path / "settings.toml").touch()
     (tmp_path / "work/settings.toml").symlink_to(tmp_path / "settings.toml")
-    why = await open_jail(tmp_path / "work", hidden=(tmp_path / "work/settings.toml",))
-    assert "settings.toml is a link" in why
+    for how in ("hidden", "kept"):
+        why = await open_jail(tmp_path / "work", **{how: (tmp_path / "work/settings.toml",)})
+        assert why.startswith("no command can be run in the jail: settings.toml is a link")
 
 
 async def test_a_workspace_in_a_hidden_folder_is_seen(tmp_path):
@@ -277,10 +360,20 @@ def test_a_user_without_a_home_gets_one(monkeypatch):
     assert jail_environment("/bin", extra={})["HOME"] == "/tmp"
 
 
-def test_no_covered_folder_is_in_another():
-    folders = covered_folders()
-    assert Path("/tmp") in folders
-    assert not [a for a in folders for b in folders if a != b and a.is_relative_to(b)]
+async def test_devices_that_are_gone_are_told(cell, tmp_path):
+    lost = Cell(replace(cell.jail, devices=tmp_path / "gone/devices"))
+    with pytest.raises(ToolError, match=r"no command can be run in the jail: .*No such file"):
+        await lost("true")
+
+
+async def test_where_root_can_have_no_devices_of_its_own_there_is_no_jail(monkeypatch, tmp_path):
+    def refuse():
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(module, "owns_devices", lambda: True)
+    monkeypatch.setattr(module, "own_devices", refuse)
+    why = await open_jail(tmp_path)
+    assert why.startswith("for root a jail needs devices of its own") and "not permitted" in why
 
 
 @pytest.mark.parametrize("workspace", ["/", "/tmp", "/var", "/proc"])

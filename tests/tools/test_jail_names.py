@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from time import perf_counter
 
 import pytest
 
@@ -10,6 +11,9 @@ from holdfast.errors import ToolError
 from holdfast.tools.jail_names import NAMES, bound, identities, pinned, protected, stand_ins
 
 pytestmark = pytest.mark.real_time
+
+#: In a repository.
+OBEYED = {".git/config", ".git/config.worktree", ".git/hooks", ".git/commondir"}
 
 
 @pytest.fixture
@@ -26,12 +30,8 @@ def repository(workspace):
 
 @asynccontextmanager
 async def standing(workspace):
-    opened = os.open(workspace, os.O_RDONLY)
-    try:
-        async with stand_ins(workspace, opened) as names:
-            yield names
-    finally:
-        os.close(opened)
+    async with stand_ins(workspace) as names:
+        yield names
 
 
 def set_in(repository, key, value):
@@ -43,11 +43,11 @@ def names_of(workspace):
 
 
 def test_the_usual_names_and_a_repository_that_is_not_there(workspace):
-    assert names_of(workspace) == {*NAMES, ".git"}
+    assert names_of(workspace) == {*NAMES, ".git", "HEAD"}
 
 
 def test_of_a_repository_what_git_obeys(repository):
-    assert names_of(repository) == {*NAMES, ".git/config", ".git/hooks", ".git/commondir"}
+    assert names_of(repository) == {*NAMES, *OBEYED}
 
 
 def test_start_up_files_that_are_there(workspace):
@@ -63,6 +63,100 @@ def test_hooks_that_lie_elsewhere_in_the_workspace(repository, value):
     assert ".husky/_" in names_of(repository)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "hooksPath = .githooks # ours",
+        'HooksPath=".githooks" ; ours',
+        "\thookspath = .git\\\nhooks",
+        'hooksPath = .git"hooks"\t',
+        'hooksPath = .git"ho"oks\r',
+        '[core "] #"] hooksPath = .githooks',
+        "[a] [core]hooksPath = ./x/../.githooks/",
+        "hooksPath = :(optional).githooks",
+    ],
+)
+def test_hooks_are_found_however_they_are_written(repository, written):
+    (repository / ".githooks").mkdir()
+    add_to(repository / ".git/config", f"[core]\n{written}\n")
+    assert ".githooks" in names_of(repository)
+
+
+def add_to(settings, words):
+    with settings.open("a") as file:
+        file.write(words)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "a b",
+        '  "a b "  ',
+        '"a # b" # c',
+        '"a ; b"; c',
+        r'"a\"b" ',
+        r"a\\b",
+        "a\\\n  b",
+        'a" "',
+        r"a\tb",
+        "a # b \\",
+        "a\t",
+    ],
+)
+def test_a_value_is_read_as_git_reads_it(workspace, written):
+    (workspace / "settings").write_text(f"[core]\nhooksPath = {written}\n")
+    asked = ["git", "config", "-z", "-f", workspace / "settings", "core.hooksPath"]
+    meant = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    (workspace / "HEAD").touch()
+    (workspace / "config").write_text((workspace / "settings").read_text())
+    expected = {*NAMES, ".git", "HEAD", "config", "config.worktree", "hooks", "commondir"}
+    assert names_of(workspace) == {*expected, meant.rstrip("\0")}
+
+
+@pytest.mark.parametrize("value", ["~/hooks", "%(prefix)/hooks", "a\0b", "/usr/hooks", "../hooks"])
+def test_hooks_elsewhere_are_not_looked_for_here(repository, value):
+    add_to(repository / ".git/config", f"[core]\nhooksPath = {value}\n")
+    assert names_of(repository) == {*NAMES, *OBEYED}
+
+
+def test_other_working_trees_and_parts_are_protected_as_a_whole(repository):
+    for name in ("worktrees/other", "modules/part"):
+        (repository / ".git" / name).mkdir(parents=True)
+    assert names_of(repository) == {*NAMES, *OBEYED, ".git/worktrees", ".git/modules"}
+
+
+def test_what_a_command_made_a_link_instead_locks_nobody_out(repository):
+    (repository / ".git/worktrees").symlink_to(repository)
+    (repository / ".git/modules").symlink_to("gone")
+    (repository / ".bashrc").symlink_to("gone")
+    assert names_of(repository) == {*NAMES, *OBEYED}
+
+
+def test_of_working_trees_our_own_can_be_worked_in(workspace):
+    subprocess.run(["git", "init", "-q", "--bare", workspace / ".bare"], check=True)
+    for name in ("mine", "other"):
+        tree = workspace / ".bare/worktrees" / name
+        tree.mkdir(parents=True)
+        (tree / "commondir").write_text("../..\n")
+    (workspace / ".git").write_text("gitdir: .bare/worktrees/mine\n")
+    names = names_of(workspace)
+    assert {".bare/worktrees/other", ".bare/worktrees/mine/config.worktree"} <= names
+    assert not {".bare/worktrees", ".bare/worktrees/mine"} & names
+
+
+def test_a_workspace_that_is_a_repository_without_files(workspace):
+    subprocess.run(["git", "init", "-q", "--bare", workspace], check=True)
+    add_to(workspace / "config", "[include]\npath = more\n")
+    assert {"HEAD", "config", "hooks", "commondir", "more"} <= names_of(workspace)
+
+
+def test_what_is_kept_is_protected_and_what_is_outside_is_so_anyway(workspace, tmp_path):
+    kept = (workspace / "a/b", tmp_path / "c")
+    (workspace / "a").mkdir()
+    names = {name.path for name in protected(workspace, kept)}
+    assert kept[0] in names and kept[1] not in names
+
+
 def test_hooks_whose_folder_is_not_there_either(repository):
     set_in(repository, "core.hooksPath", "a/b/c")
     assert "a" in names_of(repository)
@@ -70,7 +164,12 @@ def test_hooks_whose_folder_is_not_there_either(repository):
 
 def test_hooks_outside_are_read_only_anyway(repository):
     set_in(repository, "core.hooksPath", "/usr/share/hooks")
-    assert names_of(repository) == {*NAMES, ".git/config", ".git/hooks", ".git/commondir"}
+    assert names_of(repository) == {*NAMES, *OBEYED}
+
+
+def test_hooks_that_the_settings_of_a_working_tree_name(repository):
+    (repository / ".git/config.worktree").write_text("[core]\nhooksPath = .husky\n")
+    assert ".husky" in names_of(repository)
 
 
 def test_settings_that_the_settings_include(repository):
@@ -79,10 +178,41 @@ def test_settings_that_the_settings_include(repository):
     assert {".gitconfig", "more"} <= names_of(repository)
 
 
-def test_settings_that_include_themselves_are_read_so_often_and_no_more(repository):
-    set_in(repository, "include.path", "../.gitconfig")
-    (repository / ".gitconfig").write_text("[include]\npath = .gitconfig\n")
+def test_settings_that_include_themselves_are_read_once(repository):
+    add_to(repository / ".git/config", "[include]\npath = config\npath = ../.gitconfig\n")
+    (repository / ".gitconfig").write_text("[include]\n" + "path = .gitconfig\n" * 90)
     assert ".gitconfig" in names_of(repository)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "#" * (2**20 + 1),
+        "".join(f"path = x{number}\n" for number in range(100)),
+        "hooksPath = x\n" * 50_000,
+    ],
+)
+def test_more_settings_than_anybody_has_are_not_protected_by_halves(repository, words):
+    set_in(repository, "include.path", "../.gitconfig")
+    (repository / ".gitconfig").write_text(f"[include]\n{words}")
+    with pytest.raises(ToolError, match="too many to protect"):
+        protected(repository)
+
+
+@pytest.mark.parametrize(
+    "words", ["\n", "[", "[]", '["', '"', " ", "\\", "path", "[a] ", '[a "b"]']
+)
+def test_no_settings_take_long_to_read(repository, words):
+    add_to(repository / ".git/config", words * (2**19 // len(words)))
+    begun = perf_counter()
+    protected(repository)
+    assert perf_counter() - begun < 1
+
+
+def test_settings_that_are_no_file_are_not_waited_for(repository):
+    set_in(repository, "include.path", "../pipe")
+    os.mkfifo(repository / "pipe")
+    assert "pipe" in names_of(repository)
 
 
 def test_a_second_working_tree_whose_folder_is_outside(workspace):
@@ -93,8 +223,11 @@ def test_a_second_working_tree_whose_folder_is_outside(workspace):
 def test_a_repository_whose_folder_has_another_name(workspace):
     subprocess.run(["git", "init", "-q", "--bare", workspace / ".bare"], check=True)
     (workspace / ".git").write_text("gitdir: ./.bare\n")
-    expected = {".git", ".bare/config", ".bare/hooks", ".bare/commondir"}
-    assert names_of(workspace) == {*NAMES, *expected}
+    assert names_of(workspace) == {
+        *NAMES,
+        ".git",
+        *(name.replace(".git", ".bare") for name in OBEYED),
+    }
 
 
 def test_what_a_working_tree_shares_with_others(workspace):
@@ -138,8 +271,9 @@ async def test_what_somebody_put_there_meanwhile_is_kept(workspace):
 
 async def test_what_a_killed_process_left_is_removed_after_the_next_command(workspace):
     die_in_the_middle(workspace)
-    assert sorted(path.name for path in workspace.iterdir()) == sorted([*NAMES, ".git"])
-    assert names_of(workspace) == {*NAMES, ".git"}, "an empty folder is not a repository"
+    absent = {*NAMES, ".git", "HEAD"}
+    assert {path.name for path in workspace.iterdir()} == absent
+    assert names_of(workspace) == absent, "an empty folder is not a repository"
     async with standing(workspace):
         pass
     assert list(workspace.iterdir()) == []
@@ -150,8 +284,7 @@ def die_in_the_middle(workspace):
         "import anyio, os, sys, pathlib\n"
         "from holdfast.tools.jail_names import stand_ins\n"
         "async def main():\n"
-        "    opened = os.open(sys.argv[1], os.O_RDONLY)\n"
-        "    async with stand_ins(pathlib.Path(sys.argv[1]), opened): os._exit(9)\n"
+        "    async with stand_ins(pathlib.Path(sys.argv[1])): os._exit(9)\n"
         "anyio.run(main)\n"
     )
     subprocess.run([sys.executable, "-c", script, workspace], check=False)
@@ -173,6 +306,12 @@ async def test_a_workspace_that_another_has_locked_is_not_used(workspace):
                 pass
     finally:
         os.close(lock)
+
+
+async def test_a_workspace_that_is_gone_is_told(tmp_path):
+    with pytest.raises(ToolError, match=r"no command can be run in the jail: .*No such file"):
+        async with standing(tmp_path / "gone"):
+            pass
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="nothing is forbidden to root")
@@ -215,8 +354,9 @@ def test_what_is_bound_already_is_not_bound_again(workspace):
 
 
 def test_a_name_that_is_replaced_is_another(repository):
-    names = protected(repository)
-    before = identities(names)
+    paths = [*(name.path for name in protected(repository)), repository / "gone"]
+    before = identities(paths)
     set_in(repository, "core.pager", "less")
-    after = identities(names)
-    assert {path.name for path in before if before[path] != after[path]} == {"config"}
+    (repository / "gone").touch()
+    after = identities(paths)
+    assert {path.name for path in before if before[path] != after[path]} == {"config", "gone"}

@@ -1,9 +1,11 @@
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from holdfast.errors import ToolError
@@ -188,8 +190,8 @@ async def test_an_objection_ends_it(run):
 
 async def test_whoever_is_content_lets_it_go_on(run):
     asked = []
-    done = await run("sleep 0.7; echo done", watch=lambda: asked.append(1))
-    assert (done.output, asked) == ("done\n", [1])
+    done = await run("sleep 0.3; echo done", watch=lambda: asked.append(1))
+    assert done.output == "done\n" and asked
 
 
 async def test_the_pid_is_told_before_anything_is_heard(run):
@@ -242,3 +244,41 @@ async def test_it_is_the_same_on_the_loop_of_the_server(run, loop_of_c, anyio_ba
     assert await run("echo hello; exit 4") == Finished(4, "hello\n")
     pids = await run.until_it_speaks("sleep 60 & echo $$ $!; wait")
     assert not any(map(alive, pids[1:]))
+
+
+class Starts:
+    """How often another task had its turn before each of many starts."""
+
+    def __init__(self):
+        self.turns, self.before = 0, []
+
+    async def tick(self, *, task_status):
+        task_status.started()
+        while True:
+            await anyio.lowlevel.checkpoint()
+            self.turns += 1
+
+    @contextmanager
+    def note(self):
+        self.before.append(self.turns)
+        yield
+
+
+@pytest.mark.parametrize("door", [True, False])
+async def test_of_those_who_share_a_door_one_starts_at_a_time_and_others_have_a_turn(run, door):
+    starts, lock = Starts(), anyio.Lock() if door else None
+    async with anyio.create_task_group() as ticking:
+        await ticking.start(starts.tick)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(30):
+                tasks.start_soon(lambda: run("true", door=lock, within=starts.note))
+        ticking.cancel_scope.cancel()
+    assert len(starts.before) == 30
+    assert len(set(starts.before)) == (30 if door else 1)
+
+
+async def test_whoever_holds_the_door_lets_it_go_when_it_cannot_start(run):
+    door = anyio.Lock()
+    with pytest.raises(ToolError):
+        await run.argv("/no/such/program", door=door)
+    assert (await run("echo in", door=door)).output == "in\n"

@@ -1,12 +1,17 @@
-"""A limit to the number of processes that holds for root as well: a control group.
+"""What it takes to confine root: a control group, and device files that are not the host's.
 
 The limit that every user has (RLIMIT_NPROC) does not bind root, not even in a namespace. A control
 group binds everybody, but only root may usually make one; so each is used where it works.
+
+The host's /dev/null belongs to root, who may change its mode wherever it is mounted; bubblewrap
+cannot mount a device such that it works and is read-only. So root's jail has others, which nobody
+else uses.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
@@ -16,6 +21,17 @@ import anyio
 import anyio.to_thread
 
 _PREFIX = "holdfast-"
+#: What a jail finds in /dev, by its number. A file system for devices is gone with the next start.
+DEVICES = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
+_OWN = Path("/dev/holdfast")
+
 #: Groups of one process are told apart by a number.
 _NUMBERS = count(1)
 
@@ -132,3 +148,33 @@ def _works(folder: Path) -> bool:
     finally:
         with suppress(OSError):
             trial.rmdir()
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def owns_devices() -> bool:
+    """Whether the host's devices are ours to change. In a container root may be somebody else."""
+    return os.stat(os.devnull).st_uid == os.getuid()  # noqa: PTH116
+
+
+def own_devices(folder: Path = _OWN) -> Path:
+    """The folder with the jails' devices, as they should be. Raises OSError if there can be none.
+
+    A jailed command may have changed a mode, to the harm of others in jails.
+    """
+    folder.mkdir(0o700, exist_ok=True)
+    _expect(folder, stat.S_IFDIR, 0)
+    for name, number in DEVICES.items():
+        path, device = folder / name, os.makedev(*number)
+        with suppress(FileExistsError):
+            os.mknod(path, stat.S_IFCHR | 0o666, device)
+        _expect(path, stat.S_IFCHR, device)
+        path.chmod(0o666)
+    return folder
+
+
+def _expect(path: Path, kind: int, device: int) -> None:
+    found = path.lstat()
+    if (stat.S_IFMT(found.st_mode), found.st_rdev, found.st_uid) != (kind, device, os.getuid()):
+        raise OSError(f"{path} is not what it should be")

@@ -4,17 +4,20 @@ bubblewrap makes the namespaces and mounts. In the jail all of the file system i
 workspace and some folders in memory; there are no processes, sockets or network interfaces of the
 host, no capabilities, and nothing of our environment. What a jailed command started dies with it,
 and it dies with the scope that runs it and with this process.
+
+No folder of the host is open in the jail, as its `..` would lead out. Of bubblewrap's own process,
+the first in the jail, nothing is seen: its program is the host's.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import pwd
 import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, nullcontext
+from functools import partial
 from io import FileIO
 from pathlib import Path
 
@@ -22,15 +25,22 @@ import anyio
 from msgspec import Struct
 
 from holdfast.errors import ToolError
-from holdfast.tools.confine import clear_groups, confine, confined, entered, find_groups
+from holdfast.tools.confine import (
+    DEVICES,
+    clear_groups,
+    confine,
+    confined,
+    entered,
+    find_groups,
+    own_devices,
+    owns_devices,
+)
+from holdfast.tools.homes import covered_folders, home, no_workspace, resolved
 from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
 from holdfast.tools.process import Finished, run_process
 from holdfast.tools.seccomp import seccomp_filter
 
 SYSTEM_BWRAP = Path("/usr/bin/bwrap")
-
-#: Covered by folders in memory: what others left there, and the sockets of services.
-COVERED = ("/tmp", "/var/tmp", "/run", "/var/run", "/root", "/home", "/dev/shm")  # noqa: S108
 
 #: A trial that takes longer will not end.
 TRIAL = 10.0
@@ -41,8 +51,8 @@ _RESOLVER = Path("/etc/resolv.conf")
 
 class Limits(Struct, frozen=True):
     """What one command may use. Memory is counted for each process, as data it may write: some
-    programs reserve far more address space than they ever use. `scratch` is the size of each
-    folder in memory."""
+    programs reserve far more address space than they ever use. A mapping that is made to be shared
+    between processes is not counted. `scratch` is the size of each folder in memory."""
 
     processes: int = 512
     memory: int = 4096 * _MEBIBYTE
@@ -53,20 +63,24 @@ class Limits(Struct, frozen=True):
 
 
 class Jail(Struct, frozen=True):
-    """What a command sees and may do. `hidden` cannot even be read; `visible` are paths below
-    a covered folder, such as a home, that are shown read-only all the same.
+    """What a command sees and may do. `hidden` cannot even be read, and `kept` only read;
+    `visible` are paths below a covered folder, such as a home, that are shown read-only all the
+    same.
 
     A command that leaves less than `least_free` bytes on the workspace's disk is ended. `groups`
-    is where control groups can be made, for root, whom the usual limit does not bind.
+    is where control groups can be made, for root, whom the usual limit does not bind; `devices` is
+    the folder of the devices that root finds in place of the host's.
     """
 
     bwrap: Path
     workspace: Path
     hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
     visible: tuple[Path, ...] = ()
     limits: Limits = Limits()
     least_free: int = 256 * _MEBIBYTE
     groups: Path | None = None
+    devices: Path | None = None
 
     @property
     def counts_processes(self) -> bool:
@@ -90,32 +104,35 @@ class Jail(Struct, frozen=True):
         most: int,
         ended: Callable[[str], None],
         marker: str = "",
+        door: anyio.Lock | None = None,
     ) -> Finished:
-        """Run a command of the shell's. Raises ToolError if it cannot be started or was ended."""
-        if not _resolved(cwd).is_relative_to(self.workspace):
+        """Run a command of the shell's. Raises ToolError if it cannot be started or was ended.
+
+        Of those who share a `door` one starts at a time.
+        """
+        if not resolved(cwd).is_relative_to(self.workspace):
             raise ToolError(f"{cwd} is not in the workspace")
         async with AsyncExitStack() as stack:
             group = None
             if self.groups is not None:
                 made = confined(self.groups, self.limits.processes)
                 group = await stack.enter_async_context(made)
-            lock = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, lock)
             gate, key = map(stack.enter_context, _pipe())
             rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
-            fds = (gate.fileno(), rules.fileno(), lock)
-            flags = zip(("--args", "--seccomp", "--sync-fd"), map(str, fds), strict=True)
-            birth = _Birth(self, stack, key, rules, lock, group, network=network)
+            nothing = stack.enter_context(_nothing_to_read(self.devices))
+            birth = _Birth(self, stack, key, rules, group, network=network)
             return await run_process(
                 [
                     str(self.bwrap),
-                    *(word for flag in flags for word in flag),
+                    *("--args", str(gate.fileno()), "--seccomp", str(rules.fileno())),
                     *("--chdir", str(cwd), "--", *self._shell(command)),
                 ],
                 cwd="/",
                 # bwrap itself gets no more than the command, which can read what it was given.
                 env=env,
-                pass_fds=fds,
+                stdin=nothing.fileno(),
+                # No more than these, which bwrap closes: others would be open in the jail.
+                pass_fds=(gate.fileno(), rules.fileno()),
                 hear=hear,
                 most=most,
                 ended=ended,
@@ -123,6 +140,8 @@ class Jail(Struct, frozen=True):
                 watch=birth.watch,
                 started=birth.let_go,
                 whole=True,
+                door=door,
+                within=nullcontext if group is None else partial(entered, group),
             )
 
     def limit(self, pid: int) -> None:
@@ -134,8 +153,7 @@ class Jail(Struct, frozen=True):
             (resource.RLIMIT_NOFILE, self.limits.open_files),
             (resource.RLIMIT_CORE, 0),
         ):
-            given = resource.prlimit(pid, what)[1]
-            least = most if given == resource.RLIM_INFINITY else min(most, given)
+            least = _at_most(most, resource.prlimit(pid, what)[1])
             resource.prlimit(pid, what, (least, least))
 
     def _shell(self, command: str) -> Sequence[str]:
@@ -144,7 +162,8 @@ class Jail(Struct, frozen=True):
             return (shell, "-c", command)
         # Set inside, where the kernel counts the processes of the jail and not all of the user's.
         # The same shell goes on: starting another takes a millisecond.
-        limited = f'ulimit {flag} {self.limits.processes} && eval "shift; $1"'
+        most = _at_most(self.limits.processes, resource.getrlimit(resource.RLIMIT_NPROC)[1])
+        limited = f'ulimit {flag} {most} && eval "shift; $1"'
         return (shell, "-c", limited, shell, command)
 
     def options(self, names: Sequence[Name], *, network: bool) -> list[str]:
@@ -157,6 +176,8 @@ class Jail(Struct, frozen=True):
             *("--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
             *("--cap-drop", "ALL"),
             *("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
+            *("--size", "4096", "--perms", "0555", "--tmpfs", "/proc/1"),
+            *self._own_devices(),
             *self._covers(),
             *_shown((*self.visible, *_resolver()) if network else self.visible),
             *(
@@ -174,8 +195,13 @@ class Jail(Struct, frozen=True):
             ),
             # Last: until then bwrap makes places for what it mounts. The settings of the kernel
             # in /proc are root's to write, by being root and without any capability.
-            *("--remount-ro", "/dev", "--remount-ro", "/proc"),
+            *("--remount-ro", "/dev", "--remount-ro", "/proc/1", "--remount-ro", "/proc"),
         ]
+
+    def _own_devices(self) -> Iterator[str]:
+        if self.devices is not None:
+            for name in DEVICES:
+                yield from ("--dev-bind", str(self.devices / name), f"/dev/{name}")
 
     def _covers(self) -> Iterator[str]:
         for folder in covered_folders():
@@ -183,8 +209,8 @@ class Jail(Struct, frozen=True):
             yield from ("--tmpfs", str(folder))
 
     def guard(self, names: Sequence[Name]) -> Callable[[], str | None]:
-        """Object when the disk fills up, or a protected name is no longer what was protected."""
-        before = identities(names)
+        """Object when the disk fills up, or what was protected or hidden is so no longer."""
+        before = identities([*(name.path for name in names), *self.hidden])
         enough = _free(self.workspace) >= self.least_free
 
         def look() -> str | None:
@@ -192,10 +218,11 @@ class Jail(Struct, frozen=True):
             if enough and _free(self.workspace) < self.least_free:
                 left = _free(self.workspace) // _MEBIBYTE
                 return f"the command was ended: it left only {left} MiB free on the disk"
-            now = identities(names)
+            now = identities(tuple(before))
             for path in before:
-                if now.get(path) != before[path]:
-                    where = path.relative_to(self.workspace)
+                if now[path] != before[path]:
+                    inside = path.is_relative_to(self.workspace)
+                    where = path.relative_to(self.workspace) if inside else path
                     return f"the command was ended: {where} changed outside and lost its protection"
             return None
 
@@ -206,8 +233,7 @@ class _Birth:
     """A command that has been started, up to the moment when it is told what it may do.
 
     bwrap waits for its options. What they take is made ready while the kernel loads it; should we
-    die meanwhile, it has an empty file system and finds no shell. With control groups nothing is
-    awaited from here to the start: it is this thread that is in the group.
+    die meanwhile, it has an empty file system and finds no shell.
     """
 
     def __init__(
@@ -216,28 +242,23 @@ class _Birth:
         stack: AsyncExitStack,
         key: FileIO,
         rules: FileIO,
-        lock: int,
         group: Path | None,
         *,
         network: bool,
     ) -> None:
         self._jail, self._stack, self._network = jail, stack, network
-        self._key, self._rules, self._lock, self._group = key, rules, lock, group
-        self._inside = stack.enter_context(ExitStack())
-        if group is not None:
-            self._inside.enter_context(entered(group))
+        self._key, self._rules, self._group = key, rules, group
         self._look: Callable[[], str | None] | None = None
 
     async def let_go(self, pid: int) -> None:
         """Limit it, and hand it its options."""
-        self._inside.close()
         if self._group is not None:
             await confine(pid, self._group)
         jail = self._jail
         jail.limit(pid)
         self._rules.write(_filter())
         self._rules.seek(0)
-        made = stand_ins(jail.workspace, self._lock)
+        made = stand_ins(jail.workspace, jail.kept)
         names = await self._stack.enter_async_context(made)
         self._look = jail.guard(names)
         options = jail.options(names, network=self._network)
@@ -252,31 +273,38 @@ async def open_jail(
     workspace: Path,
     *,
     hidden: Sequence[Path] = (),
+    kept: Sequence[Path] = (),
     visible: Sequence[Path] = (),
     limits: Limits | None = None,
 ) -> Jail | str:
     """A jail that has been tried once, or a sentence for people that says why there is none."""
     if problem := _unfit(workspace):
         return problem
-    if _resolved(workspace) in map(_resolved, hidden):
+    if resolved(workspace) in map(resolved, hidden):
         return f"{workspace} cannot be a workspace: it is to be hidden"
     groups = find_groups() if os.getuid() == 0 else None
     if groups is not None:
         clear_groups(groups)
-    why = "there is no bubblewrap here"
+    try:
+        devices = own_devices() if owns_devices() else None
+    except OSError as error:
+        return f"for root a jail needs devices of its own, and there can be none here: {error}"
+    real, why = resolved(workspace), "there is no bubblewrap here"
     for bwrap in _bwraps():
         jail = Jail(
             bwrap=bwrap,
-            workspace=_resolved(workspace),
-            hidden=_hidden(hidden, _resolved(workspace)),
+            workspace=real,
+            hidden=_everywhere(hidden, real),
+            # Elsewhere nothing can be written anyway.
+            kept=tuple(path for path in _everywhere(kept, real) if real in path.parents),
             visible=tuple(visible),
             limits=limits or Limits(),
             groups=groups,
+            devices=devices,
         )
-        problem = await _try(jail)
-        if not problem:
+        why = await _try(jail)
+        if not why:
             return jail
-        why = f"this system does not let us make namespaces: {problem}"
     return why
 
 
@@ -287,22 +315,15 @@ def find_bwrap() -> Path | None:
 
 def jail_environment(path: str, *, extra: Mapping[str, str]) -> dict[str, str]:
     """What a command finds in its environment: nothing of ours. Its home is empty."""
-    home = _home()
+    mine = home()
     return {
         "PATH": path,
-        "HOME": str(home) if home.is_dir() else "/tmp",  # noqa: S108 (the jail's own)
+        "HOME": str(mine) if mine.is_dir() else "/tmp",  # noqa: S108 (the jail's own)
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "TERM": "dumb",
         **extra,
     }
-
-
-def covered_folders() -> Sequence[Path]:
-    """Folders that are replaced by empty ones in memory: each there is, and no two nested."""
-    there = [path for path in (*map(Path, COVERED), _home()) if path.is_dir()]
-    real = dict.fromkeys(path for path in there if not path.is_symlink())
-    return [path for path in real if not any(parent in real for parent in path.parents)]
 
 
 def _unfit(workspace: Path) -> str:
@@ -314,17 +335,14 @@ def _unfit(workspace: Path) -> str:
         )
     if not workspace.is_dir():
         return f"there is no folder {workspace}"
-    for folder in (*covered_folders(), Path("/proc"), Path("/dev")):
-        if folder.is_relative_to(_resolved(workspace)):
-            return f"{workspace} cannot be a workspace: {folder} is in it"
-    return ""
+    return no_workspace(workspace)
 
 
-def _hidden(paths: Sequence[Path], workspace: Path) -> tuple[Path, ...]:
+def _everywhere(paths: Sequence[Path], workspace: Path) -> tuple[Path, ...]:
     """Where they really are; and as they were named, if somebody in the jail could change that."""
     named = (Path(os.path.abspath(path)) for path in paths)  # noqa: PTH100 (links are kept)
     inside = [path for path in named if path.is_relative_to(workspace)]
-    return tuple(dict.fromkeys((*map(_resolved, paths), *inside)))
+    return tuple(dict.fromkeys((*map(resolved, paths), *inside)))
 
 
 async def _try(jail: Jail) -> str:
@@ -335,10 +353,12 @@ async def _try(jail: Jail) -> str:
             done = await jail.run(
                 "true", cwd=jail.workspace, env=env, hear=_ignore, most=1000, ended=_forget
             )
-    except (ToolError, TimeoutError, OSError) as error:
-        return str(error) or "bubblewrap does not answer"
+    except TimeoutError:
+        return "bubblewrap does not answer"
+    except (ToolError, OSError) as error:
+        return str(error)
     said = done.output.strip().splitlines() or [f"exit code {done.code}"]
-    return said[-1] if done.code else ""
+    return f"this system does not let us make namespaces: {said[-1]}" if done.code else ""
 
 
 async def _ignore(words: str) -> None:
@@ -368,7 +388,7 @@ def _shown(paths: Sequence[Path]) -> Iterator[str]:
 def _resolver() -> Iterator[Path]:
     """What says whom to ask for addresses is often a link into a covered folder."""
     if _RESOLVER.is_symlink():
-        yield _resolved(_RESOLVER)
+        yield resolved(_RESOLVER)
 
 
 def _hide(path: Path, on_the_way_to: Path | None = None) -> Sequence[str]:
@@ -393,21 +413,21 @@ def _pipe() -> tuple[FileIO, FileIO]:
     return FileIO(ours, "r"), FileIO(theirs, "w")
 
 
+def _nothing_to_read(devices: Path | None) -> FileIO:
+    """It is open in the jail, so it must not be the host's where that could be changed."""
+    try:
+        return FileIO(os.devnull if devices is None else own_devices(devices) / "null")
+    except OSError as error:
+        raise ToolError(f"no command can be run in the jail: {error}") from error
+
+
+def _at_most(limit: int, given: int) -> int:
+    return limit if given == resource.RLIM_INFINITY else min(limit, given)
+
+
 def _free(folder: Path) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
-
-
-def _home() -> Path:
-    """By the list of users rather than by a variable, which may say anything."""
-    try:
-        return _resolved(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    except KeyError:
-        return Path("/nonexistent")
-
-
-def _resolved(path: Path) -> Path:
-    return Path(os.path.realpath(path))
 
 
 def _counts_by_namespace() -> bool:

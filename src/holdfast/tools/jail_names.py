@@ -9,8 +9,11 @@ value; so one that a crash leaves behind does no harm, and is removed after the 
 The folders on the way to a name are bound over themselves as well, writable, because a mount point
 cannot be renamed and its parent could.
 
-Not covered: repositories further down. Whoever runs git in a repository that a jailed command could
-write, trusts that command, as if it were a script of its making.
+Not covered: repositories further down, and those that a repository names as its parts (gitlinks).
+A `git status` outside, in the workspace itself or below it, obeys the settings of each repository
+further down, and any folder can be made one; nor is git kept from looking for another where a
+command has ruined `.git`. Whoever runs git where a jailed command could write, trusts that command,
+as if it were a script of its making.
 """
 
 from __future__ import annotations
@@ -31,21 +34,33 @@ from holdfast.errors import ToolError
 #: Read by programs wherever they are started, some of them without asking.
 NAMES = ("holdfast.toml", ".vscode", ".envrc", ".mcp.json", ".claude")
 
-#: Read in a home only. They are protected where they are, and when absent only in a home.
+#: Read in a home, to which they may be linked from here. Protected if they are there; a link that
+#: a command has made of one leads its reader nowhere that the command could not write anyway.
 START_UP = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile")
 
 #: In a folder of git's, with what stands in for it when it is absent: a folder, or these words.
 #: `commondir` names another folder with hooks and settings; "." says that it is this one.
 GIT_NAMES: tuple[tuple[str, str | None], ...] = (
     ("config", ""),
+    ("config.worktree", ""),
     ("hooks", None),
     ("commondir", ".\n"),
 )
 
+#: In a folder of git's, if they are there: settings and hooks of other working trees and of parts.
+GIT_FOLDERS = ("worktrees", "modules")
+
 #: Hardly anybody sets the sticky bit of an empty folder, so a stand-in is known by it.
 _STICKY = 0o1000
-_SETTING = re.compile(r"^[^#;\n]*?\b(hookspath|path)\s*=\s*(.*?)\s*$", re.IGNORECASE | re.MULTILINE)
-_MOST_SETTINGS = 1024 * 1024
+#: The name of a section may stand before it. A value goes on after a backslash at the line's end.
+_SETTING = re.compile(
+    r"""^[ \t]*(?:\[[^]"\n]*(?:"(?:[^"\\\n]|\\.)*"[^]"\n]*)?\][ \t]*)*"""
+    r"""(hookspath|path)[ \t]*=((?:[^\\\n]|\\.|\\\n)*)""",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: More than this is no settings: characters in all files together, and paths named in them.
+_MOST_SETTINGS, _MOST_FOUND = 1024 * 1024, 100
+_ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
 
 
 class Name(Struct, frozen=True):
@@ -55,21 +70,25 @@ class Name(Struct, frozen=True):
     stand_in: str | None = None
 
 
-def protected(workspace: Path) -> Sequence[Name]:
-    """All that must not be written. A repository that is not there must not be made either:
+def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
+    """All that must not be written, what is `kept` among it.
 
-    its settings would be the jail's, and git obeys them. `git init` says that it cannot write; one
-    level further down it works.
+    A repository that is not there must not be made either: its settings would be the jail's, and
+    git obeys them. `git init` says that it cannot write; one level further down it works.
     """
     names = [Name(workspace / name) for name in NAMES]
-    home = workspace.parent == Path("/home")
+    names += [Name(path) for path in kept if workspace in path.parents]
     start_up = (workspace / name for name in START_UP)
-    names += [Name(path) for path in start_up if home or os.path.lexists(path)]
+    names += [Name(path) for path in start_up if path.exists() and not path.is_symlink()]
     names.append(Name(workspace / ".git"))
     folders = _git_folders(workspace)
+    if not folders and not (workspace / ".git").is_file():
+        names += _bare(workspace)
     for folder in folders:
         names += [Name(folder / name, words) for name, words in GIT_NAMES]
+        names += _further(folder, folders)
         names += _named_in(folder / "config", workspace)
+        names += _named_in(folder / "config.worktree", workspace)
     # The folders of git themselves have to be written, and a name may have been given twice.
     reachable = (_reachable(name, workspace) for name in reversed(names))
     unique = {name.path: name for name in reachable}
@@ -114,8 +133,8 @@ def pinned(workspace: Path, path: Path, done: set[Path]) -> list[str]:
         if at.is_symlink():
             # A link cannot be mounted over, only what it leads to; it could be replaced.
             raise ToolError(
-                f"no command can be run in the jail: {at.relative_to(workspace)} is a link, and"
-                " could not be protected"
+                f"no command can be run in the jail: {at.relative_to(workspace)} is a link, which"
+                " could not be protected; put what it leads to in its place, or remove it"
             )
         if at != path and at not in done:
             done.add(at)
@@ -123,13 +142,13 @@ def pinned(workspace: Path, path: Path, done: set[Path]) -> list[str]:
     return arguments
 
 
-def identities(names: Sequence[Name]) -> dict[Path, tuple[int, int]]:
-    """What each name stands for. Replacing a file outside takes the mount over it away."""
-    found = {}
-    for name in names:
+def identities(paths: Sequence[Path]) -> dict[Path, tuple[int, int] | None]:
+    """What each path stands for. Replacing a file outside takes the mount over it away."""
+    found: dict[Path, tuple[int, int] | None] = dict.fromkeys(paths)
+    for path in found:
         with suppress(OSError):
-            status = name.path.lstat()
-            found[name.path] = (status.st_dev, status.st_ino)
+            status = path.lstat()
+            found[path] = (status.st_dev, status.st_ino)
     return found
 
 
@@ -137,18 +156,22 @@ def identities(names: Sequence[Name]) -> dict[Path, tuple[int, int]]:
 
 
 @asynccontextmanager
-async def stand_ins(workspace: Path, opened: int) -> AsyncIterator[Sequence[Name]]:
+async def stand_ins(workspace: Path, kept: Sequence[Path] = ()) -> AsyncIterator[Sequence[Name]]:
     """Every protected name exists while this lasts. Yields the names.
 
-    Several commands may run at once, in several processes. Each holds a lock on the workspace, which
-    it has `opened`, with others, and whoever can have it alone afterwards is the last, and removes
-    what was made.
+    Several commands may run at once, in several processes. Each holds a lock on the workspace
+    with others, and whoever can have it alone afterwards is the last, and removes what was made.
+    The jail itself has no part in the lock, for it must have no folder of the host's open: that
+    would be a way out. It need not, since it dies with us, within milliseconds.
     """
-    lock = os.dup(opened)
+    try:
+        lock = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ToolError(f"no command can be run in the jail: {error}") from error
     names: Sequence[Name] = ()
     try:
         await _lock(lock)
-        names = protected(workspace)
+        names = protected(workspace, kept)
         for name in names:
             _make(name)
         yield names
@@ -225,21 +248,85 @@ def _is_ours(path: Path) -> bool:
     return bool(path.lstat().st_mode & _STICKY)
 
 
-def _named_in(settings: Path, workspace: Path, depth: int = 4) -> Iterator[Name]:
-    """Hooks and further settings in the workspace that these settings tell git to use."""
-    for key, value in _SETTING.findall(_text(settings)):
-        hooks = key.lower() == "hookspath"
-        path = Path(os.path.normpath((workspace if hooks else settings.parent) / value.strip('"')))
-        if workspace not in path.parents:
+def _bare(workspace: Path) -> Iterator[Name]:
+    """Git takes a folder with a HEAD for a repository, if some more is there."""
+    head = workspace / "HEAD"
+    yield Name(head)
+    if head.is_file():
+        yield from (Name(workspace / name, words) for name, words in GIT_NAMES)
+        yield from _named_in(workspace / "config", workspace)
+
+
+def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
+    """Other working trees and parts as a whole, but for a folder that is ours to work in."""
+    for name in GIT_FOLDERS:
+        at = folder / name
+        if at.is_symlink() or not at.is_dir():
+            continue  # if a command made it a link, there was nothing to protect
+        ours = any(at in path.parents for path in folders)
+        inside = (path for path in at.iterdir() if path not in folders and not path.is_symlink())
+        yield from map(Name, inside if ours else (at,))
+
+
+def _named_in(settings: Path, workspace: Path) -> Iterator[Name]:
+    """Hooks and further settings in the workspace that these settings tell git to use.
+
+    Raises ToolError if they are too many to be protected.
+    """
+    waiting, seen = [settings], {settings}
+    left, found = _MOST_SETTINGS, 0
+    while waiting:
+        file = waiting.pop()
+        text = _text(file)
+        left -= len(text)
+        for setting in _SETTING.finditer(text):
+            found += 1
+            hooks = setting[1].lower() == "hookspath"
+            path = _meant(workspace if hooks else file.parent, _value(setting[2]))
+            if workspace in path.parents and path not in seen:
+                yield Name(path, None if hooks else "")
+                waiting += [] if hooks else [path]
+                seen.add(path)
+            if found > _MOST_FOUND:
+                break
+        if left < 0 or found > _MOST_FOUND:
+            raise ToolError(
+                "no command can be run in the jail: the settings of git are too many to protect"
+            )
+
+
+def _meant(start: Path, value: str) -> Path:
+    # One in a home or beside git itself is outside.
+    away = value.startswith(("~", "%(prefix)")) or "\0" in value
+    return Path("/") if away else Path(os.path.normpath(start / value.removeprefix(":(optional)")))
+
+
+def _value(written: str) -> str:
+    """As git reads it: without a remark, quotes and the blanks around."""
+    taken: list[str] = []
+    end, quoted, letters = 0, False, iter(written)
+    for letter in letters:
+        if letter == '"':
+            quoted = not quoted
             continue
-        yield Name(path, None if hooks else "")
-        if not hooks and depth:
-            yield from _named_in(path, workspace, depth - 1)
+        if letter in "#;" and not quoted:
+            break
+        if letter == "\\":
+            following = next(letters, "")
+            taken.append(_ESCAPED.get(following, following))
+        elif taken or quoted or not letter.isspace():
+            taken.append(letter)
+        if quoted or not letter.isspace():
+            end = len(taken)
+    return "".join(taken[:end])
 
 
 def _text(file: Path) -> str:
-    with suppress(OSError), file.open(errors="replace") as opened:
-        return opened.read(_MOST_SETTINGS)
+    # What is no file, such as a pipe, may keep us waiting.
+    with suppress(OSError):
+        if file.is_file():
+            with file.open(errors="replace") as opened:
+                return opened.read(_MOST_SETTINGS + 1)
     return ""
 
 

