@@ -35,6 +35,14 @@ def data(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def calm(tmp_path_factory, monkeypatch):
+    """Settings by which nothing has to be made ready for commands, which few tests run."""
+    folder = tmp_path_factory.mktemp("calm")
+    (folder / "calm.toml").write_text("[tools]\nterminal = false\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(folder / "calm.toml"))
+
+
 @pytest.fixture
 def command(capfdbinary):
     """Run a command to its end in this process. Returns its code, output and complaints."""

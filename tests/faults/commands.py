@@ -22,6 +22,9 @@ DEEDS = 5
 
 
 class Commands(killed.Run):
+    #: A command takes longer than a tool in this process, most of all where others are busy.
+    longest = 0.2
+
     def __init__(self, place):
         super().__init__(place)
         (place / "work").mkdir()

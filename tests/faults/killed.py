@@ -58,7 +58,7 @@ def main(seed, kills, kind=None):
         with tempfile.TemporaryDirectory() as place:
             run = kind(Path(place))
             for _ in range(min(DEATHS, kills - deaths)):
-                run.live(until=chance.uniform(0, LONGEST), opened=chance.random() < 0.8)
+                run.live(until=chance.uniform(0, run.longest), opened=chance.random() < 0.8)
                 run.check()
                 deaths += 1
             run.live()
@@ -72,6 +72,8 @@ class Run:
 
     `seen` counts what must happen now and then, or the test shows nothing.
     """
+
+    longest = LONGEST
 
     def __init__(self, place):
         self.place = place

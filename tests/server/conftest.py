@@ -134,7 +134,9 @@ class Server:
         assert self.process is None
         self._key = (env or {}).get("HOLDFAST_API_KEY", "")
         config = self._folder / "holdfast.toml"
-        config.write_text(config_text)
+        # Who runs no commands need not have a jail made ready for them.
+        calm = "" if "[tools]" in config_text else "\n[tools]\nterminal = false\n"
+        config.write_text(config_text + calm)
         self._out, self._err = self._folder / "out", self._folder / "err"
         words = [*command, "--port", str(self._port), "--data", self.data, "--config", config]
         with self._out.open("w") as out, self._err.open("a") as err:
