@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from errno import ENOSYS, EPERM
+from functools import cache
 
 from msgspec import Struct
 
@@ -109,6 +110,7 @@ _ABSENT = 0x00050000 | ENOSYS
 _Line = tuple[int, int, int, int]
 
 
+@cache
 def seccomp_filter(machine: str) -> bytes | None:
     """The filter as bwrap takes it, or None for a machine whose numbers are not known here."""
     known = _MACHINES.get(machine)
