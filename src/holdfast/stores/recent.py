@@ -15,7 +15,7 @@ from msgspec import Struct
 from holdfast.core.events import FINAL, Recorded
 
 #: Bytes of all that is kept, about, and the part of them that one run may take up.
-MOST = 8 * 1024 * 1024
+MOST = 32 * 1024 * 1024
 SHARE = 1 / 8
 
 #: Bytes that a run and an event take up, about, beside the bodies. A body counts twice: as bytes,
