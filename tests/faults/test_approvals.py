@@ -11,7 +11,7 @@ from holdfast.testing.endpoint import open_endpoint
 from holdfast.testing.scripted import Call
 from tests.faults.serving import model_at, serving
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(60), pytest.mark.seeds]
 
 #: Without a jail each command that changes something is asked about.
 FREE = 'jail = "off"'

@@ -22,7 +22,7 @@ from holdfast.tools.gate import SAFE_ENVIRONMENT, judge
 from holdfast.tools.programs import GIT, PROGRAMS
 from tests.tools.corpus import furnish
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.seeds]
 
 BY_HAND = ("cd", "date", "diff", "echo", "find", "git", "printf", "sed", "test")
 LISTED = {*PROGRAMS, *BY_HAND} - {"cd"}

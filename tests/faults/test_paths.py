@@ -18,7 +18,7 @@ from tests.faults.small_disk import SmallDisk, SmallFiles
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.seeds]
 
 #: Exchanges each pair of names that it is given, over and over, until it is killed.
 SWAP = """

@@ -16,7 +16,7 @@ from holdfast.testing.disk import Disk
 from tests.faults.diary import Diary, keep_a_diary
 from tests.faults.power import Aftermath, states
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.seeds]
 
 #: What SQLite calls it to sync less often than with every commit, and never.
 NORMAL, OFF = 1, 0

@@ -17,7 +17,7 @@ from schemathesis.checks import (
 
 from tests.server.conftest import Server
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90), pytest.mark.seeds]
 
 CHECKS = [
     not_a_server_error,
