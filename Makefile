@@ -37,7 +37,7 @@ check: $(DEV) ## all that must pass before a change goes in: format, lint, types
 	@echo "types" && $(BIN)/python -m mypy
 	@echo "layers" && $(BIN)/lint-imports --no-cache
 	@echo "tests" && $(PYTEST) -q $(PARALLEL) -m "not soak and not seeds" --cov --cov-report=term
-	@echo "seeds" && $(PYTEST) -q $(PARALLEL) -m seeds
+	@echo "seeds" && $(PYTEST) -q $(PARALLEL) -m "seeds and not soak"
 
 fix: $(DEV) ## format the code and mend what a tool can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
