@@ -229,7 +229,7 @@ async def test_a_slow_disk_holds_up_nothing_but_what_waits_for_it(memory):
                 assert anyio.current_time() - began >= 0.6
                 tasks.cancel_scope.cancel()
             disk.mend()
-    assert max(lags) < 0.1
+    assert max(lags) < 0.4
 
 
 async def test_a_crowd_shares_the_syncs_of_a_slow_disk(memory):

@@ -72,7 +72,7 @@ async def test_leaving_hangs_up_at_once():
             async with aclosing(answer.pieces()) as pieces:
                 await anext(pieces)
             left = anyio.current_time()
-        assert await endpoint.hung_up() - left < 0.05
+        assert await endpoint.hung_up() - left < 0.5
 
 
 @pytest.mark.parametrize("script", [[NoHeaders(), Silence()], [Silence()], ["a", Silence()]])
@@ -85,7 +85,7 @@ async def test_a_cancel_hangs_up_at_once_in_every_phase(script):
                 await anyio.sleep(0.05)
                 cancelled = anyio.current_time()
                 scope.cancel()
-        assert await endpoint.hung_up() - cancelled < 0.05
+        assert await endpoint.hung_up() - cancelled < 0.5
 
 
 @pytest.mark.parametrize(
