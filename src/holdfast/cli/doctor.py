@@ -304,13 +304,15 @@ def _jail(settings: Settings) -> Iterator[Check]:
 
 async def _tried(settings: Settings) -> Sequence[Check]:
     from holdfast.toolbox import jail_for
+    from holdfast.tools.homes import no_workspace
     from holdfast.tools.selftest import self_test
 
     jail = await jail_for(settings)
     if not isinstance(jail, str):
         found = Check("jail", "ok", f"bubblewrap at {jail.bwrap}")
         return [found, *map(_probed, await self_test(jail))]
-    remedy = "choose another workspace" if "workspace" in jail else _MEND_THE_JAIL
+    elsewhere = no_workspace(settings.workspace)
+    remedy = "choose another workspace" if elsewhere else _MEND_THE_JAIL
     if settings.tools.jail == "bwrap":
         says = f"{jail}; tools.jail insists on one, so nothing starts without"
         return [Check("jail", "problem", says, remedy)]

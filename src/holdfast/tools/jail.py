@@ -308,11 +308,6 @@ async def open_jail(
     return why
 
 
-def find_bwrap() -> Path | None:
-    """The system's first: some systems allow namespaces to no other. Else the one we brought."""
-    return next(_bwraps(), None)
-
-
 def jail_environment(path: str, *, extra: Mapping[str, str]) -> dict[str, str]:
     """What a command finds in its environment: nothing of ours. Its home is empty."""
     mine = home()
@@ -370,6 +365,7 @@ def _forget(sentence: str) -> None:
 
 
 def _bwraps() -> Iterator[Path]:
+    """The system's first: some systems allow namespaces to no other. Then the one we brought."""
     if os.access(SYSTEM_BWRAP, os.X_OK):
         yield SYSTEM_BWRAP
     try:
