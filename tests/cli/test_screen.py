@@ -10,6 +10,7 @@ from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalExpired,
     InputAdded,
+    InputEdited,
     ModelCalled,
     ModelChoice,
     ModelFailed,
@@ -135,6 +136,7 @@ def test_an_abandoned_attempt_ends_in_a_visible_break():
         (ApprovalAnswered(approval_id="apr_1", choice="once"), "  answered: once\n"),
         (ApprovalExpired(approval_id="apr_1"), "  nobody answered in time\n"),
         (InputAdded(parts=(Text("be quick"),)), "+ be quick\n"),
+        (InputEdited(parts=(Text("be slow"),)), "asked instead: be slow\n"),
         (StopRequested(), "stopping …\n"),
         (
             RunQueued(why="rescued"),

@@ -12,6 +12,7 @@ from holdfast.core.events import (
     Event,
     Final,
     InputAdded,
+    InputEdited,
     ModelCalled,
     ModelFailed,
     ModelHeard,
@@ -137,8 +138,9 @@ DEFAULTS = {
         "key": "",
     },
     ApprovalAnswered: {"by": ""},
-    StopRequested: {"by": "", "reason": ""},
+    StopRequested: {"by": "", "reason": "", "removed": False},
     InputAdded: {"message_id": "", "by": ""},
+    InputEdited: {"by": ""},
     RunCompleted: {"incomplete": ""},
     RunCancelled: {"receipt": Receipt()},
     Receipt: {

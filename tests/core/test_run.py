@@ -4,6 +4,7 @@ from holdfast.core.codec import recall, record
 from holdfast.core.events import (
     ApprovalExpired,
     InputAdded,
+    InputEdited,
     ModelHeard,
     ModelRetracted,
     ReasoningStreamed,
@@ -526,3 +527,23 @@ def test_an_attempt_that_is_over_says_nothing_more(over):
     for late in (said("a"), ModelHeard(turn=1, attempt=1), replied()):
         with pytest.raises(IllegalEvent):
             go_on(silent, late)
+
+
+# --- before it begins
+
+
+def edited(text="rather this"):
+    return InputEdited(parts=(Text(text),), by="ada")
+
+
+def test_what_is_asked_may_be_edited_until_the_run_begins():
+    after = state(accepted(), edited(), edited("or this"))
+    assert after.accepted.input == (Text("or this"),)
+    assert [message.parts for message in after.conversation] == [(Text("or this"),)]
+
+
+def test_an_edit_after_the_beginning_or_a_stop_changes_nothing():
+    before = state(accepted(), started())
+    assert state(accepted(), started(), edited()).conversation == before.conversation
+    stopped = state(accepted(), StopRequested(removed=True), edited())
+    assert stopped.conversation == before.conversation

@@ -20,6 +20,7 @@ from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalExpired,
     InputAdded,
+    InputEdited,
     ModelFailed,
     ModelReplied,
     ModelRetracted,
@@ -197,6 +198,9 @@ class Screen:
     def added(self, event: InputAdded) -> None:
         self._note(f"+ {plain(event.parts)}", "bold")
 
+    def edited(self, event: InputEdited) -> None:
+        self._note(f"asked instead: {plain(event.parts)}", "bold")
+
     def stop(self) -> None:
         self._note("stopping …", "yellow")
 
@@ -307,6 +311,7 @@ _SHOW: Mapping[type[object], Callable[[Screen, Any], None]] = {
     ApprovalAnswered: Screen.answered,
     ApprovalExpired: lambda screen, _: screen.expired(),
     InputAdded: Screen.added,
+    InputEdited: Screen.edited,
     StopRequested: lambda screen, _: screen.stop(),
     RunQueued: Screen.queued,
     RunWaiting: Screen.lacking,

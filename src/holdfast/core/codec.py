@@ -13,10 +13,12 @@ import msgspec
 
 from holdfast.core.events import Event, ReasoningStreamed, Recorded, TextStreamed, Unknown
 from holdfast.core.messages import Message, lone
+from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import InvalidRequest, StoreError
 
 _encoder = msgspec.json.Encoder()
 _events = msgspec.json.Decoder(Event)
+_notes = msgspec.json.Decoder(SessionEvent)
 _messages = msgspec.json.Decoder(tuple[Message, ...])
 
 
@@ -75,6 +77,22 @@ def record(seq: int, at: float, event: Event) -> Recorded:
 def recall(seq: int, at: float, body: bytes) -> Recorded:
     """What was recorded, from the bytes that stand there."""
     return Recorded(seq, at, decode(body), body)
+
+
+def note(seq: int, at: float, event: SessionEvent) -> Noted:
+    """The event of a session in its place. Raises InvalidRequest for what could not be read back."""
+    return Noted(seq, at, event, _encode(event))
+
+
+def recall_note(seq: int, at: float, body: bytes) -> Noted:
+    """As `recall`, for a session."""
+    try:
+        try:
+            return Noted(seq, at, _notes.decode(body), body)
+        except msgspec.ValidationError:
+            return Noted(seq, at, Unknown(_tags.decode(body).type), body)
+    except _DAMAGE as error:
+        raise StoreError(f"a stored event cannot be read: {error}") from error
 
 
 def encode_messages(messages: tuple[Message, ...]) -> bytes:

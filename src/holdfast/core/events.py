@@ -261,8 +261,11 @@ class ApprovalExpired(_Event, frozen=True, tag="approval.expired"):
 
 
 class StopRequested(_Event, frozen=True, tag="stop.requested"):
+    """`removed`: it was wished before the run began, by somebody who takes back what they asked."""
+
     by: str = ""
     reason: str = ""
+    removed: bool = False
 
 
 class InputAdded(_Event, frozen=True, tag="input.added"):
@@ -270,6 +273,13 @@ class InputAdded(_Event, frozen=True, tag="input.added"):
 
     parts: tuple[Part, ...]
     message_id: str = ""
+    by: str = ""
+
+
+class InputEdited(_Event, frozen=True, tag="input.edited"):
+    """What was asked, in other words. Means nothing once the run has begun."""
+
+    parts: tuple[Part, ...]
     by: str = ""
 
 
@@ -314,7 +324,7 @@ class Unknown(Struct, frozen=True):
     tag: str
 
 
-Wish: TypeAlias = ApprovalAnswered | StopRequested | InputAdded
+Wish: TypeAlias = ApprovalAnswered | StopRequested | InputAdded | InputEdited
 Final: TypeAlias = RunCompleted | RunFailed | RunCancelled
 Event: TypeAlias = (
     RunAccepted
@@ -339,7 +349,7 @@ Event: TypeAlias = (
 
 #: Written by anyone, at any moment, while a run lives; `fold` decides what they mean. All other
 #: events are written only by the worker that holds the run.
-WISHES = (ApprovalAnswered, StopRequested, InputAdded)
+WISHES = (ApprovalAnswered, StopRequested, InputAdded, InputEdited)
 
 FINAL = (RunCompleted, RunFailed, RunCancelled)
 

@@ -22,6 +22,7 @@ from holdfast.core.events import (
     Event,
     Final,
     InputAdded,
+    InputEdited,
     ModelCalled,
     ModelFailed,
     ModelHeard,
@@ -287,6 +288,14 @@ def _input(state: RunState, event: InputAdded, recorded: Recorded) -> RunState:
     return replace(state, inputs=(*state.inputs, message))
 
 
+def _edited(state: RunState, event: InputEdited, recorded: Recorded) -> RunState:
+    if state.stopping or state.epoch or state.accepted is None:
+        return state
+    accepted = replace(state.accepted, input=event.parts)
+    first = UserMessage(parts=event.parts, id=accepted.message_id)
+    return replace(state, accepted=accepted, messages=grow((), (first,)))
+
+
 def _ended(state: RunState, event: Final, recorded: Recorded) -> RunState:
     return replace(state, ended=event, pending=())
 
@@ -311,6 +320,7 @@ _FOLDS: Mapping[type[Any], Callable[[RunState, Any, Recorded], RunState]] = {
     ApprovalExpired: _expired,
     StopRequested: _stop,
     InputAdded: _input,
+    InputEdited: _edited,
     **dict.fromkeys(FINAL, _ended),
 }
 

@@ -23,6 +23,7 @@ from holdfast.core.events import (
     ApprovalExpired,
     ApprovalRequested,
     InputAdded,
+    InputEdited,
     ModelCalled,
     ModelFailed,
     ModelHeard,
@@ -43,7 +44,7 @@ from holdfast.core.events import (
     ToolProgressed,
     ToolStarted,
 )
-from holdfast.core.messages import ToolCall
+from holdfast.core.messages import ToolCall, plain
 from holdfast.core.phase import phase
 from holdfast.core.run import fold
 from holdfast.core.state import Pending, RunState, ToolState
@@ -70,6 +71,7 @@ NAMES: Mapping[type[Any], str] = {
     ApprovalExpired: "approval.expired",
     StopRequested: "run.stopping",
     InputAdded: "run.steered",
+    InputEdited: "run.edited",
     RunCompleted: "run.completed",
     RunFailed: "run.failed",
     RunCancelled: "run.cancelled",
@@ -351,6 +353,12 @@ def _expired(moment: _Moment) -> _Told:
     return ({"approval_id": moment.event.approval_id},) if moment.pending(moment.before) else ()
 
 
+def _edited(moment: _Moment) -> _Told:
+    # One that came when the run had begun changed nothing.
+    event = moment.event
+    return () if moment.before.epoch else ({"input": short(plain(event.parts), _MOST_RESULT)},)
+
+
 def _completed(moment: _Moment) -> _Told:
     done = {"output": moment.now.output, "usage": used(moment.now.usage)}
     return ({**done, "incomplete": moment.event.incomplete},)
@@ -374,6 +382,7 @@ _TELL: Mapping[type[Any], Callable[[_Moment], _Told]] = {
     ApprovalExpired: _expired,
     StopRequested: lambda moment: ({"reason": moment.event.reason},),
     InputAdded: lambda moment: ({"message_id": moment.event.message_id},),
+    InputEdited: _edited,
     RunCompleted: _completed,
     RunFailed: lambda moment: ({"error": moment.event.message, "code": moment.event.code},),
     RunCancelled: lambda moment: ({"receipt": asdict(moment.event.receipt)},),

@@ -22,6 +22,7 @@ from holdfast.core.events import (
     FINAL,
     Event,
     InputAdded,
+    InputEdited,
     Recorded,
     RunAccepted,
     ToolFinished,
@@ -306,7 +307,7 @@ def refs(event: Event | Unknown) -> Iterator[BlobRef]:
         case RunAccepted(input=parts, history=history):
             yield from history
             yield from _pictures(parts)
-        case InputAdded(parts=parts):
+        case InputAdded(parts=parts) | InputEdited(parts=parts):
             yield from _pictures(parts)
         case ToolFinished(blob=BlobRef() as ref):
             yield ref

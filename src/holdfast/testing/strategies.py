@@ -33,6 +33,7 @@ from holdfast.core.events import (
     Choice,
     Event,
     InputAdded,
+    InputEdited,
     ModelCalled,
     ModelChoice,
     ModelFailed,
@@ -48,6 +49,7 @@ from holdfast.core.events import (
     ToolFinished,
     ToolProgressed,
     ToolStarted,
+    Wish,
 )
 from holdfast.core.messages import Gate, Message, Text, ToolCall, ToolSpec
 from holdfast.core.plan import (
@@ -209,10 +211,13 @@ class _World:
         if self._truth.status.live and self._mishap(8):
             self._write(self._wish())
 
-    def _wish(self) -> StopRequested | InputAdded | ApprovalAnswered:
-        match self._choose(8):
+    def _wish(self) -> Wish:
+        match self._choose(9):
+            case 8:
+                return InputEdited(parts=(Text("or rather this"),), by="ada")
             case 7:
-                return StopRequested(by="ada")
+                removed = not self._truth.epoch and bool(self._choose(2))
+                return StopRequested(by="ada", removed=removed)
             case 4 | 5 | 6:
                 return InputAdded(parts=(Text("by the way"),), message_id=self._new("m"))
             case _:
