@@ -9,6 +9,9 @@ HoldfastError
 │       ├── KeyReused               another request was, under the same key
 │       ├── RunFinished             the run has ended
 │       ├── RunStopping             a stop came first
+│       ├── RunBegun                what was asked can no longer be edited or taken back
+│       ├── SessionBusy             a run of the session is under way
+│       ├── SessionGone             the session was deleted
 │       ├── NothingPending          no approval waits for an answer
 │       ├── ApprovalSettled         answered, expired or withdrawn already
 │       ├── ApprovalChanged         something else is asked than what was answered
@@ -86,6 +89,24 @@ class RunStopping(Conflict):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run {run_id} is being stopped and takes nothing more")
         self.run_id = run_id
+
+
+class RunBegun(Conflict):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} has begun; stop it, or say something to it")
+        self.run_id = run_id
+
+
+class SessionBusy(Conflict):
+    def __init__(self, session_id: str, run_id: str) -> None:
+        super().__init__(f"session {session_id} is busy with run {run_id}")
+        self.session_id, self.run_id = session_id, run_id
+
+
+class SessionGone(Conflict):
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id} was deleted; restore it, or begin another")
+        self.session_id = session_id
 
 
 class NothingPending(Conflict):

@@ -6,14 +6,15 @@ here, once; `holdfast.testing.contracts` holds every implementation to them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.events import Choice, Event, Recorded, RunAccepted, Wish
+from holdfast.core.events import Choice, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import Chunk, Gate, Request, ToolCall, ToolSpec
+from holdfast.core.session import Noted, SessionEvent, SessionState
 from holdfast.core.state import Grant
 
 
@@ -36,8 +37,28 @@ class Entry(Struct, frozen=True):
     last: Recorded
 
 
+class Member(Struct, frozen=True):
+    """A run in its place in a session."""
+
+    ordinal: int
+    run_id: str
+    ended: bool
+
+
+class SessionEntry(Struct, frozen=True):
+    """A session in a list. `run` tells how it is: the one under way, or else the last.
+
+    `live` are its runs that have not ended: the one under way, and those that wait behind it.
+    """
+
+    session_id: str
+    state: SessionState
+    run: Entry | None
+    live: int
+
+
 class Census(Struct, frozen=True):
-    """How many runs have not ended: those that `queue` would name, and all others."""
+    """How many runs have not ended: those that wait for their turn, and all others."""
 
     queued: int
     running: int
@@ -57,11 +78,18 @@ class Journal(Protocol):
         *,
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        alone: bool = False,
+        stop: StopRequested | None = None,
     ) -> Recorded:
         """Begin a run's journal; the run is ready to be claimed. Raises Conflict if it exists.
 
         With `once`, raises AlreadyAccepted if that very request was, and KeyReused if another was
         under that key, for a day.
+
+        A run of a session is added to it in the same step, which creates the session if there is
+        none, and is not ready before every earlier run of it has ended. With `alone`, raises
+        SessionBusy if one has not; with `stop`, that is wished for the one whose turn it is, in the
+        same step. Raises SessionGone.
         """
         ...
 
@@ -132,6 +160,67 @@ class Journal(Protocol):
         ...
 
 
+class Sessions(Protocol):
+    """Conversations: which runs they are made of, and what people made of them."""
+
+    async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        """Write at the end of a session's journal, and return what was written.
+
+        Raises Conflict if a session is created that there is, NotFound if there is none, SessionGone
+        if it was deleted and is not restored by this, and IllegalEvent.
+        """
+        ...
+
+    async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
+        """Events of a session with seq > after, in order. Raises NotFound."""
+        ...
+
+    async def session(self, session_id: str) -> SessionEntry:
+        """How it is, be it deleted or not. Raises NotFound."""
+        ...
+
+    async def sessions(
+        self,
+        *,
+        archived: bool | None = False,
+        deleted: bool = False,
+        text: str = "",
+        before: str = "",
+        limit: int = 20,
+    ) -> Sequence[SessionEntry]:
+        """Sessions: those that are pinned first, then by when somebody last said something in them.
+
+        `text` is part of what they are called. `before` is the session after which to go on.
+        Raises NotFound if there is none.
+        """
+        ...
+
+    async def members(
+        self, session_id: str, *, before: int | None = None, limit: int = 20
+    ) -> Sequence[Member]:
+        """Runs of a session, the last first: those with an ordinal < before."""
+        ...
+
+    def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
+        """Something, once and then whenever the session or a run of it may have been written to.
+
+        Whoever reads after it came has read all that was there when it came. Raises StoreUnavailable
+        if nothing more will come.
+        """
+        ...
+
+    def session_changes(self) -> AsyncGenerator[str, None]:
+        """Ids of sessions, as their place or how they are told in a list may have changed. A hint."""
+        ...
+
+    async def purge(self, *, before: float) -> Sequence[str]:
+        """Remove sessions that were deleted before that time, with their runs. Returns which.
+
+        Not those of which a run has not ended. What was asked for once stays known.
+        """
+        ...
+
+
 class Leases(Protocol):
     """Who may write a run. Each grant has a higher epoch than any before it."""
 
@@ -151,12 +240,23 @@ class Leases(Protocol):
         """Hold on for `ttl` more seconds. Returns the last seq of each run that is still held."""
         ...
 
+    async def held(self, run_ids: Collection[str]) -> frozenset[str]:
+        """Those of them that somebody holds, and whose time is not up."""
+        ...
+
     async def release(
-        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+        self,
+        lease: Lease,
+        *,
+        seen: int,
+        ready_in: float | None,
+        timed: bool = False,
+        aside: bool = False,
     ) -> None:
         """Let go. The run is ready again after `ready_in` seconds; None: when a wish arrives.
 
         `timed`: whoever claims it then is told that it is `due`, since that is what it rests for.
+        `aside`: nobody can make sense of it, so those behind it in its session need not wait for it.
         Raises WishPending if the run would sleep over a wish past `seen`. Does nothing if the lease
         is lost already.
         """
@@ -179,8 +279,8 @@ class Blobs(Protocol):
         ...
 
 
-class Store(Journal, Leases, Blobs, Protocol):
-    """All three: they share one truth, and are one thing."""
+class Store(Journal, Sessions, Leases, Blobs, Protocol):
+    """All of them: they share one truth, and are one thing."""
 
 
 class Model(Protocol):

@@ -7,15 +7,9 @@ from holdfast.core.codec import encode
 from holdfast.core.events import InputAdded, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
 from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
+from holdfast.stores.batch import MOST_BYTES, pack_events
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import (
-    COLLECTED,
-    FULL_PAUSE,
-    LONG_BODY,
-    MOST_BYTES,
-    Ledger,
-    pack_events,
-)
+from holdfast.stores.ledger import COLLECTED, FULL_PAUSE, LONG_BODY, Ledger
 from holdfast.stores.reading import link, read
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 
@@ -100,7 +94,7 @@ def test_what_has_ended_is_not_kept_in_memory(world):
     lease = held(ledger)
     ledger.begin()
     ledger.append(lease, batch(STARTED, RunCompleted()), seen=1)
-    assert (ledger._runs, ledger._waiting) == ({}, {})
+    assert (ledger._roster.runs, ledger._roster.waiting) == ({}, {})
     ledger.release(lease, seen=3, ready_in=0.0)
     assert ledger.claim("a", ttl=10.0, limit=1) == []
     with pytest.raises(RunFinished):
@@ -110,7 +104,7 @@ def test_what_has_ended_is_not_kept_in_memory(world):
     with pytest.raises(Conflict):
         ledger.accept("run_1", batch(ACCEPTED))
     assert ledger.seize("run_1", "b", ttl=1.0) is None
-    assert world()._runs == {}
+    assert world()._roster.runs == {}
 
 
 def test_a_transaction_that_fails_leaves_memory_as_it_was(world):
@@ -119,7 +113,7 @@ def test_a_transaction_that_fails_leaves_memory_as_it_was(world):
     ledger.accept("run_3", batch(ACCEPTED))
 
     def runs():
-        return deepcopy((ledger._runs, ledger._waiting))
+        return deepcopy((ledger._roster.runs, ledger._roster.waiting))
 
     before = runs()
     ledger.begin()

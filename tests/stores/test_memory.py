@@ -4,6 +4,7 @@ import pytest
 from holdfast.core.events import StopRequested
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED, STARTED, StoreContract, held
+from holdfast.testing.conversations import ConversationContract
 from holdfast.testing.intake import IntakeContract
 
 
@@ -13,7 +14,7 @@ class TestMemoryStore(StoreContract):
         return MemoryStore()
 
 
-class TestMemoryStoreTakingIn(IntakeContract):
+class TestMemoryStoreTakingIn(IntakeContract, ConversationContract):
     @pytest.fixture
     def clock(self):
         return [1000.0]

@@ -20,6 +20,7 @@ from holdfast.testing.contracts import (
     held,
     said,
 )
+from holdfast.testing.conversations import ConversationContract
 from holdfast.testing.disk import Disk
 from holdfast.testing.intake import IntakeContract
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
@@ -40,7 +41,7 @@ class TestSqliteStore(StoreContract):
             yield store
 
 
-class TestSqliteStoreTakingIn(IntakeContract):
+class TestSqliteStoreTakingIn(IntakeContract, ConversationContract):
     @pytest.fixture
     def clock(self):
         return [1000.0]

@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.core.events import StopRequested
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.stores.batch import pack_events
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import Ledger, pack_events
+from holdfast.stores.ledger import Ledger
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.writer import LOOK, MOST, Writer
 from holdfast.testing.contracts import ACCEPTED
@@ -39,7 +40,7 @@ class Desk:
         self.commits += 1
         return False
 
-    def _publish(self, written, changed):
+    def _publish(self, written, changed, stirred):
         self.published += [
             (id, recorded.seq) for id, events in written.items() for recorded in events
         ]

@@ -8,29 +8,15 @@ and needs no row. A transaction that fails leaves memory as it was before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 
 import apsw
-from msgspec import Struct
 
-from holdfast.core.codec import encode
-from holdfast.core.events import (
-    FINAL,
-    Event,
-    ModelCalled,
-    ModelHeard,
-    ReasoningStreamed,
-    Recorded,
-    RunAccepted,
-    RunStarted,
-    TextStreamed,
-    ToolProgressed,
-    ToolStarted,
-)
+from holdfast.core.events import Recorded, RunAccepted, StopRequested
 from holdfast.core.lease import Lease, remaining
 from holdfast.core.messages import lone
+from holdfast.core.session import Noted, SessionDeleted, SessionEvent
 from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
@@ -38,20 +24,21 @@ from holdfast.errors import (
     LeaseLost,
     NotFound,
     RunFinished,
+    SessionBusy,
     StoreFull,
     WishPending,
 )
 from holdfast.ports import Census, Once
+from holdfast.stores import sessions
+from holdfast.stores.batch import Batch
 from holdfast.stores.reading import KEPT, find_once, link, read
+from holdfast.stores.roster import Roster, Run
 
 #: Bytes of a body that stands in its row. A longer one stands among the blobs.
 LONG_BODY = 64 * 1024
 
 #: Seconds until whoever wants to carry a run may ask again while the disk is full.
 FULL_PAUSE = 1.0
-
-#: Bytes of the largest body or blob. SQLite itself takes not much more.
-MOST_BYTES = 256 * 1024 * 1024
 
 #: Blobs that are looked at in one go, to see whether they are still used.
 COLLECTED = 1000
@@ -69,62 +56,6 @@ _FORGET = (
 
 _INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
 
-_ENDS = frozenset(FINAL)
-
-#: What is not written to a full disk: the space that is left is for what is under way to end.
-_GOES_ON = (
-    RunAccepted,
-    RunStarted,
-    ModelCalled,
-    ModelHeard,
-    TextStreamed,
-    ReasoningStreamed,
-    ToolStarted,
-    ToolProgressed,
-)
-
-
-class Batch(Struct, frozen=True, gc=False):
-    """Events on their way, with their bodies and the blobs they refer to."""
-
-    events: Sequence[Event]
-    bodies: Sequence[bytes]
-    blobs: Mapping[str, bytes]
-    #: One of them is an end.
-    final: bool
-
-    @property
-    def settles(self) -> bool:
-        """It says how something ended, and starts or streams nothing more."""
-        return not any(isinstance(event, _GOES_ON) for event in self.events)
-
-
-def pack_events(events: Sequence[Event], blobs: Mapping[str, bytes] = {}) -> Batch:
-    """Encoded, so that what cannot be stored is refused before anything happens."""
-    bodies = [encode(event) for event in events]
-    if len(bodies) == 1 and not blobs and len(bodies[0]) <= MOST_BYTES:
-        return Batch(events, bodies, blobs, type(events[0]) in _ENDS)
-    if max(map(len, (*bodies, *blobs.values()) if blobs else bodies), default=0) > MOST_BYTES:
-        raise InvalidRequest(f"it is larger than {MOST_BYTES} bytes, which cannot be stored")
-    return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)))
-
-
-class _Run(Struct, gc=False):
-    """One run that has not ended, as last committed or as this transaction will leave it."""
-
-    id: str
-    key: int
-    seq: int
-    sum: bytes
-    epoch: int
-    place: str
-    holder: str = ""
-    until: float = 0.0
-    ready_at: float = 0.0
-    timed: bool = False
-    #: The seq of the last wish, to tell whether its holder has seen it.
-    wished: int = 0
-
 
 class Ledger:
     """`now` is wall time; `clock` is monotonic, and what leases and readiness run on."""
@@ -137,23 +68,22 @@ class Ledger:
         clock: Callable[[], float],
     ) -> None:
         self._db, self._now, self._clock = connection, now, clock
-        #: What has not ended, and those of them that wait to be claimed.
-        self._runs: dict[str, _Run] = {}
-        self._waiting: dict[str, _Run] = {}
-        self._before: dict[str, _Run | None] = {}
+        self._roster = Roster()
         #: The disk is full: nothing new begins, and what is under way may end.
         self.full = False
         #: Written by the transaction under way: for whoever follows, once it is committed.
         self.written: dict[str, Sequence[Recorded]] = {}
         self.changed: dict[str, None] = {}
+        #: Sessions that were written to, and whether a list may tell of it.
+        self.stirred: dict[str, bool] = {}
         self._rows: list[tuple[object, ...]] = []
         self._load()
 
     # --- transactions
 
     def begin(self) -> None:
-        self._before = {}
-        self.written, self.changed = {}, {}
+        self._roster.begin()
+        self.written, self.changed, self.stirred = {}, {}, {}
         self._rows = []
 
     def flush(self) -> None:
@@ -164,26 +94,19 @@ class Ledger:
 
     def undo(self) -> None:
         """The transaction failed: nothing of it was."""
-        for run_id, run in self._before.items():
-            self._runs.pop(run_id, None)
-            self._waiting.pop(run_id, None)
-            if run:
-                self._put(run)
+        self._roster.undo()
         self.begin()
-
-    def _put(self, run: _Run) -> None:
-        self._runs[run.id] = run
-        if run.place == "ready" and not run.holder:
-            self._waiting[run.id] = run
-
-    def _change(self, run: _Run) -> None:
-        """To be called before a run is changed, so that it can be changed back."""
-        if run.id not in self._before:
-            self._before[run.id] = copy(run)
 
     # --- the journal
 
-    def accept(self, run_id: str, batch: Batch, once: Once | None = None) -> Recorded:
+    def accept(
+        self,
+        run_id: str,
+        batch: Batch,
+        once: Once | None = None,
+        alone: bool = False,
+        stop: Batch | None = None,
+    ) -> Recorded:
         if once and (earlier := find_once(self._db, once, now=self._now())):
             raise AlreadyAccepted(earlier)
         if self.full:
@@ -191,20 +114,40 @@ class Ledger:
         if self._known(run_id):
             raise Conflict(f"run {run_id} already exists")
         first = batch.events[0]
-        session = first.session_id if isinstance(first, RunAccepted) else ""
+        assert isinstance(first, RunAccepted)
+        front = self._roster.front(first.session_id)
+        ordinal = self._join(run_id, first, front if alone else None)
+        if front and stop:
+            self.wish(front.id, stop, front.seq)
+        place = "behind" if front else "ready"
         self._db.execute(
-            "insert into run (id, place, accepted_at, ready_at, ready_in, session)"
-            " values (?, 'ready', ?, ?, 0, ?)",
-            (run_id, self._now(), self._now(), session),
+            "insert into run (id, place, accepted_at, ready_at, ready_in, session, ordinal)"
+            " values (?, ?, ?, ?, 0, ?, ?)",
+            (run_id, place, self._now(), self._now(), first.session_id, ordinal),
         )
         if once:
             self._remember(once, run_id)
-        key = self._db.last_insert_rowid()
-        run = _Run(run_id, key, seq=0, sum=b"", epoch=0, place="ready", ready_at=self._clock())
-        self._before[run_id] = None
-        self._put(run)
+        run = Run(
+            run_id,
+            self._db.last_insert_rowid(),
+            seq=0,
+            sum=b"",
+            epoch=0,
+            place=place,
+            ready_at=self._clock(),
+            session=first.session_id,
+            ordinal=ordinal,
+        )
+        self._roster.add(run)
         self.changed[run_id] = None
         return self._write(run, batch)[-1]
+
+    def _join(self, run_id: str, first: RunAccepted, busy: Run | None) -> int:
+        if not first.session_id:
+            return 0
+        if busy:
+            raise SessionBusy(first.session_id, busy.id)
+        return sessions.join(self._db, run_id, first, at=self._now())
 
     def _remember(self, once: Once, run_id: str) -> None:
         now = self._now()
@@ -230,20 +173,43 @@ class Ledger:
         run = self._live(run_id)
         news = self._tell(run, batch, seen)
         run.wished = run.seq
-        if not run.holder:
+        # One that is to be stopped need not wait for its turn to end.
+        stops = any(isinstance(event, StopRequested) for event in batch.events)
+        if not run.holder and (run.place != "behind" or stops):
             self._ready(run, 0.0)
         self.changed[run_id] = None
         return news
+
+    # --- sessions
+
+    def note(self, session_id: str, events: Sequence[SessionEvent]) -> Sequence[Noted]:
+        if self.full and not isinstance(events[0], SessionDeleted):
+            raise StoreFull("there is no space left for the journal; nothing new is begun")
+        self.stirred[session_id] = True
+        return sessions.write_notes(self._db, session_id, events, at=self._now())
+
+    def purge(self, before: float) -> Mapping[str, Sequence[str]]:
+        """Returns the sessions that are gone, and their runs."""
+        return sessions.purge(self._db, before=before)
+
+    def _promote(self, session_id: str) -> None:
+        """Whose turn it is now may begin, if it has not."""
+        front = self._roster.front(session_id)
+        if front and front.place == "behind":
+            self._roster.change(front)
+            self._ready(front, 0.0)
+            self.changed[front.id] = None
 
     # --- leases
 
     def claim(self, worker: str, *, ttl: float, limit: int) -> Sequence[Lease]:
         if self.full:
             return ()
-        return [self._grant(run, worker, ttl) for run in self._in_turn()[:limit]]
+        ready = self._roster.in_turn(self._clock())
+        return [self._grant(run, worker, ttl) for run in ready[:limit]]
 
     def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
-        run = self._runs.get(run_id)
+        run = self._roster.runs.get(run_id)
         if run is None and not self._known(run_id):
             raise NotFound("run", run_id)
         if run is None or (run.holder and run.until > self._clock()):
@@ -258,16 +224,28 @@ class Ledger:
                 held[run.id] = run.seq
         return held
 
+    def held(self, run_ids: Collection[str]) -> frozenset[str]:
+        """May be asked beside whatever else is done, like `next_ready` and `census`."""
+        return self._roster.held(run_ids, self._clock())
+
     def release(
-        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+        self,
+        lease: Lease,
+        *,
+        seen: int,
+        ready_in: float | None,
+        timed: bool = False,
+        aside: bool = False,
     ) -> None:
         run = self._held(lease)
         if run is None:
             return
         if run.wished > seen and ready_in != 0:
             raise WishPending(lease.run_id)
-        self._change(run)
-        run.holder, run.until = "", 0.0
+        self._roster.change(run)
+        run.holder, run.until, run.aside = "", 0.0, aside
+        if aside:
+            self._promote(run.session)
         if ready_in is not None:
             self._ready(run, ready_in, timed=timed)
             self.changed[run.id] = None
@@ -276,36 +254,17 @@ class Ledger:
             run.place = "resting"
 
     def next_ready(self) -> float | None:
-        """May be asked beside whatever else is done, like `census`."""
         # While the disk is full nobody gets anything, and looking all the time would not help.
-        now, least = self._clock(), FULL_PAUSE if self.full else 0.0
-        waits = (max(run.ready_at - now, least) for run in self._waiting.copy().values())
-        return min(waits, default=None)
+        return self._roster.next_ready(self._clock(), least=FULL_PAUSE if self.full else 0.0)
 
     def queue(self) -> Sequence[str]:
-        return [run.id for run in self._in_turn()]
+        return [run.id for run in self._roster.in_turn(self._clock())]
 
     def census(self) -> Census:
-        """May be asked beside whatever else is done: a copy is made in one step."""
-        now = self._clock()
-        queued = sum(run.ready_at <= now for run in self._waiting.copy().values())
-        return Census(queued, max(len(self._runs) - queued, 0))
-
-    def _in_turn(self) -> list[_Run]:
-        """What is ready, the longest ready first."""
-        now = self._clock()
-        ready = (run for run in self._waiting.values() if run.ready_at <= now)
-        return sorted(ready, key=_by_turn)
+        return self._roster.census(self._clock())
 
     def orphans(self) -> Sequence[str]:
-        if self.full:
-            return ()
-        now = self._clock()
-        return [
-            run.id
-            for run in self._runs.values()
-            if (run.holder or run.place == "held") and run.until <= now
-        ]
+        return () if self.full else self._roster.orphans(self._clock())
 
     def _need_room(self, batch: Batch) -> None:
         if not batch.settles:
@@ -325,15 +284,15 @@ class Ledger:
 
     # --- rows
 
-    def _tell(self, run: _Run, batch: Batch, seen: int) -> Sequence[Recorded]:
+    def _tell(self, run: Run, batch: Batch, seen: int) -> Sequence[Recorded]:
         """Write it, and return everything past `seen`."""
         if run.seq == seen:
             return self._write(run, batch)
         past = self._past(run, seen)
         return [one for one in (*past, *self._write(run, batch)) if one.seq > seen]
 
-    def _write(self, run: _Run, batch: Batch) -> Sequence[Recorded]:
-        self._change(run)
+    def _write(self, run: Run, batch: Batch) -> Sequence[Recorded]:
+        self._roster.change(run)
         at, key, seq, chain = self._now(), run.key, run.seq, run.sum
         written = []
         for event, body in zip(batch.events, batch.bodies, strict=True):
@@ -352,37 +311,40 @@ class Ledger:
         if batch.final:
             self._db.execute("update run set place = 'ended' where key = ?", (key,))
             # Nobody has anything more to do with it: whoever held it has let go.
-            del self._runs[run.id]
+            self._roster.drop(run)
+            self._promote(run.session)
+        if run.session:
+            self.stirred[run.session] = self.stirred.get(run.session, False) or batch.listed
         earlier = self.written.get(run.id)
         self.written[run.id] = [*earlier, *written] if earlier else written
         return written
 
-    def _keep(self, run: _Run, blobs: Mapping[str, bytes]) -> None:
+    def _keep(self, run: Run, blobs: Mapping[str, bytes]) -> None:
         for name, body in blobs.items():
             self._db.execute("insert or ignore into blob values (?, ?)", (name, body))
             self._db.execute("insert or ignore into blob_use values (?, ?)", (name, run.key))
 
-    def _hold(self, run: _Run) -> None:
-        self._change(run)
+    def _hold(self, run: Run) -> None:
+        self._roster.change(run)
         self._db.execute(
             "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
         )
         run.place = "held"
 
-    def _ready(self, run: _Run, seconds: float, *, timed: bool = False) -> None:
+    def _ready(self, run: Run, seconds: float, *, timed: bool = False) -> None:
         self._db.execute(
             "update run set place = 'ready', ready_at = ?, ready_in = ?, timed = ? where key = ?",
             (self._now() + seconds, seconds, timed, run.key),
         )
         run.place, run.ready_at, run.timed = "ready", self._clock() + seconds, timed
-        self._waiting[run.id] = run
+        self._roster.waiting[run.id] = run
 
-    def _grant(self, run: _Run, worker: str, ttl: float) -> Lease:
+    def _grant(self, run: Run, worker: str, ttl: float) -> Lease:
         due = run.place == "ready" and run.timed and run.ready_at <= self._clock()
-        self._change(run)
+        self._roster.change(run)
         run.epoch += 1
         run.holder, run.until = worker, self._clock() + ttl
-        self._waiting.pop(run.id, None)
+        self._roster.waiting.pop(run.id, None)
         return Lease(run.id, worker, run.epoch, due=due)
 
     # --- finding
@@ -391,19 +353,19 @@ class Ledger:
         if lone(run_id) is not None:
             raise InvalidRequest("the id of a run cannot hold half a character")
         found = self._db.execute("select 1 from run where id = ?", (run_id,)).get
-        return run_id in self._runs or found is not None
+        return run_id in self._roster.runs or found is not None
 
-    def _live(self, run_id: str) -> _Run:
-        run = self._runs.get(run_id)
+    def _live(self, run_id: str) -> Run:
+        run = self._roster.runs.get(run_id)
         if run is None:
             raise RunFinished(run_id) if self._known(run_id) else NotFound("run", run_id)
         return run
 
-    def _held(self, lease: Lease) -> _Run | None:
-        run = self._runs.get(lease.run_id)
+    def _held(self, lease: Lease) -> Run | None:
+        run = self._roster.runs.get(lease.run_id)
         return run if run and _holds(lease, run) else None
 
-    def _past(self, run: _Run, seen: int) -> Sequence[Recorded]:
+    def _past(self, run: Run, seen: int) -> Sequence[Recorded]:
         """What comes after `seen`. Read before anything is written: or it could not be told."""
         if run.seq < seen:
             return ()
@@ -412,33 +374,32 @@ class Ledger:
 
     def _load(self) -> None:
         """What had not ended when the file was last written. Whoever held a run then is gone."""
+        sessions.adopt(self._db)
         now, clock = self._now(), self._clock()
         rows = self._db.execute(
-            "select run.key, id, place, epoch, ready_at, ready_in, timed, seq, sum"
+            "select run.key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, seq, sum"
             " from run join event"
             " on event.run = run.key and seq ="
             " (select max(seq) from event as last where last.run = run.key)"
             " where place != 'ended'"
         )
-        for key, id, place, epoch, ready_at, ready_in, timed, seq, chain in rows:
+        for key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, seq, chain in rows:
             wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
-            run = _Run(
+            run = Run(
                 id=id,
                 key=key,
                 seq=seq,
                 sum=chain,
                 epoch=epoch,
                 # Should it have become anything else, it is an orphan's, and somebody looks after it.
-                place=place if place in ("ready", "resting") else "held",
+                place=place if place in ("ready", "resting", "behind") else "held",
                 ready_at=clock + wait,
                 timed=bool(timed),
+                session=session,
+                ordinal=ordinal,
             )
-            self._put(run)
+            self._roster.put(run)
 
 
-def _by_turn(run: _Run) -> tuple[float, int]:
-    return run.ready_at, run.key
-
-
-def _holds(lease: Lease, run: _Run) -> bool:
+def _holds(lease: Lease, run: Run) -> bool:
     return bool(run.holder) and run.epoch == lease.epoch

@@ -7,7 +7,7 @@ may still be cancelled; past it nothing is abandoned.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from time import time  # noqa: TID251 - a default; whoever cares gives their own
@@ -16,8 +16,20 @@ import anyio
 import anyio.lowlevel
 
 from holdfast.core.codec import record
-from holdfast.core.events import FINAL, WISHES, Event, Recorded, RunAccepted, Wish
+from holdfast.core.events import (
+    FINAL,
+    WISHES,
+    Event,
+    Recorded,
+    RunAccepted,
+    StopRequested,
+    Wish,
+)
 from holdfast.core.lease import Lease
+from holdfast.core.session import (
+    Noted,
+    SessionEvent,
+)
 from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
@@ -25,9 +37,11 @@ from holdfast.errors import (
     LeaseLost,
     NotFound,
     RunFinished,
+    SessionBusy,
     WishPending,
 )
-from holdfast.ports import Census, Entry, Once
+from holdfast.ports import Census, Entry, Member, Once, SessionEntry
+from holdfast.stores.memory_sessions import MemorySessions, Session
 from holdfast.stores.watchers import Watchers
 
 #: Seconds for which a key stands for the request it came with.
@@ -37,10 +51,16 @@ KEPT = 24 * 3600.0
 @dataclass
 class _Run:
     log: list[Recorded]
+    session: str = ""
     epoch: int = 0
     holder: str = ""
     until: float = 0.0
     news: anyio.Event = field(default_factory=anyio.Event)
+
+    #: It waits for its turn in its session.
+    behind: bool = False
+    #: Nobody can make sense of it.
+    aside: bool = False
 
     @property
     def ended(self) -> bool:
@@ -64,6 +84,10 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._once: dict[tuple[str, str], tuple[str, str, float]] = {}
         self._watchers = Watchers()
+        self._sessions = MemorySessions(now, self._stir)
+        self._session_watchers = Watchers()
+        #: Made anew whenever a session, or a run of it, is written to.
+        self._stirs: dict[str, anyio.Event] = {}
 
     # --- journal
 
@@ -74,6 +98,8 @@ class MemoryStore:
         *,
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        alone: bool = False,
+        stop: StopRequested | None = None,
     ) -> Recorded:
         await anyio.lowlevel.checkpoint()
         if once and (earlier := self._earlier(once)):
@@ -81,11 +107,21 @@ class MemoryStore:
         if run_id in self._runs:
             raise Conflict(f"run {run_id} already exists")
         recorded = record(1, self._now(), first)
+        front = self._front(first.session_id)
+        if first.session_id:
+            self._sessions.check_there(first.session_id)
+            if front and alone:
+                raise SessionBusy(first.session_id, front)
+        if front and stop:
+            self._wish(front, stop)
         if once:
             self._once[once.principal, once.key] = (once.fingerprint, run_id, self._now())
-        self._runs[run_id] = _Run([recorded])
+        self._runs[run_id] = _Run([recorded], first.session_id, behind=bool(front))
+        if first.session_id:
+            self._sessions.join(run_id, first)
         self._blobs.update(blobs)
-        self._make_ready(run_id, 0.0)
+        if not front:
+            self._make_ready(run_id, 0.0)
         return recorded
 
     async def append(
@@ -108,6 +144,7 @@ class MemoryStore:
         self._blobs.update(blobs)
         if final:
             self._let_go(lease.run_id)
+            self._promote(run.session)
         return run.log[seen:]
 
     async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
@@ -115,11 +152,7 @@ class MemoryStore:
         run = self._find(run_id)
         if run.ended:
             raise RunFinished(run_id)
-        self._write(run, (wish,))
-        if run.holder:
-            self._watchers.announce([run_id])
-        else:
-            self._make_ready(run_id, 0.0)
+        self._wish(run_id, wish)
         return run.log[seen:]
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
@@ -158,10 +191,70 @@ class MemoryStore:
             Entry(run_id, run.log[0], run.log[-1])
             for run_id, run in rest
             if run_id != before
-            and (not session or _session(run) == session)
+            and (not session or run.session == session)
             and (live is None or run.ended is not live)
         ]
         return entries[:limit]
+
+    # --- sessions
+
+    async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        await anyio.lowlevel.checkpoint()
+        return self._sessions.note(session_id, *events)
+
+    async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
+        await anyio.lowlevel.checkpoint()
+        return self._sessions.find(session_id).log[after:]
+
+    async def session(self, session_id: str) -> SessionEntry:
+        await anyio.lowlevel.checkpoint()
+        return self._session_entry(session_id, self._sessions.find(session_id))
+
+    async def sessions(
+        self,
+        *,
+        archived: bool | None = False,
+        deleted: bool = False,
+        text: str = "",
+        before: str = "",
+        limit: int = 20,
+    ) -> Sequence[SessionEntry]:
+        await anyio.lowlevel.checkpoint()
+        found = self._sessions.listed(archived=archived, deleted=deleted, text=text, before=before)
+        return [self._session_entry(id, self._sessions[id]) for id in found[:limit]]
+
+    async def members(
+        self, session_id: str, *, before: int | None = None, limit: int = 20
+    ) -> Sequence[Member]:
+        await anyio.lowlevel.checkpoint()
+        ids = list(enumerate(self._sessions.find(session_id).runs, 1))
+        earlier = ids if before is None else ids[: max(before - 1, 0)]
+        newest = earlier[::-1][:limit]
+        return [Member(ordinal, id, self._runs[id].ended) for ordinal, id in newest]
+
+    async def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
+        self._sessions.find(session_id)
+        while True:
+            stir = self._stirs.setdefault(session_id, anyio.Event())
+            yield
+            await stir.wait()
+
+    def session_changes(self) -> AsyncGenerator[str, None]:
+        return self._session_watchers.changes()
+
+    async def purge(self, *, before: float) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        gone = [
+            id
+            for id, one in self._sessions.items()
+            if one.state.deleted_at is not None
+            and one.state.deleted_at < before
+            and not self._front(id)
+        ]
+        for id in gone:
+            for run_id in self._sessions.pop(id).runs:
+                del self._runs[run_id]
+        return gone
 
     async def queue(self) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
@@ -169,9 +262,12 @@ class MemoryStore:
         return [id for _, id in sorted((r.at, id) for id, r in self._ready.items() if r.at <= now)]
 
     async def census(self) -> Census:
-        queued = len(await self.queue())
-        live = sum(not run.ended for run in self._runs.values())
-        return Census(queued, live - queued)
+        ready = len(await self.queue())
+        live = {id: run for id, run in self._runs.items() if not run.ended}
+        behind = sum(
+            bool(run.session) and self._front(run.session) != id for id, run in live.items()
+        )
+        return Census(ready + behind, len(live) - ready - behind)
 
     # --- leases
 
@@ -198,8 +294,20 @@ class MemoryStore:
                 held[lease.run_id] = len(run.log)
         return held
 
+    async def held(self, run_ids: Collection[str]) -> frozenset[str]:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        held = (id for id in run_ids if id in self._held)
+        return frozenset(id for id in held if self._held[id].until > now)
+
     async def release(
-        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+        self,
+        lease: Lease,
+        *,
+        seen: int,
+        ready_in: float | None,
+        timed: bool = False,
+        aside: bool = False,
     ) -> None:
         await anyio.lowlevel.checkpoint()
         run = self._runs.get(lease.run_id)
@@ -209,6 +317,9 @@ class MemoryStore:
         if unseen and ready_in != 0:
             raise WishPending(lease.run_id)
         self._let_go(lease.run_id)
+        run.aside = aside
+        if aside:
+            self._promote(run.session)
         if ready_in is not None:
             self._make_ready(lease.run_id, ready_in, timed=timed)
 
@@ -254,6 +365,49 @@ class MemoryStore:
         run.log += batch
         run.news.set()
         run.news = anyio.Event()
+        if run.session:
+            self._stir(run.session)
+
+    def _wish(self, run_id: str, wish: Wish) -> None:
+        run = self._runs[run_id]
+        self._write(run, (wish,))
+        if isinstance(wish, StopRequested):
+            # What is to be stopped need not wait for its turn to end.
+            run.behind = False
+        if run.holder:
+            self._watchers.announce([run_id])
+        elif not run.behind:
+            self._make_ready(run_id, 0.0)
+
+    # --- sessions, in one stretch
+
+    def _front(self, session_id: str) -> str:
+        """The run of the session whose turn it is."""
+        session = self._sessions.get(session_id)
+        live = (id for id in session.runs if not self._runs[id].ended) if session else ()
+        return next((id for id in live if not self._runs[id].aside), "")
+
+    def _promote(self, session_id: str) -> None:
+        """Whose turn it is now may begin, if it has not."""
+        front = self._front(session_id)
+        if front and self._runs[front].behind:
+            self._runs[front].behind = False
+            self._make_ready(front, 0.0)
+
+    def _stir(self, session_id: str) -> None:
+        if stir := self._stirs.pop(session_id, None):
+            stir.set()
+        self._session_watchers.announce([session_id])
+
+    def _session_entry(self, session_id: str, session: Session) -> SessionEntry:
+        telling = self._front(session_id) or (session.runs[-1] if session.runs else "")
+        log = self._runs[telling].log if telling else []
+        return SessionEntry(
+            session_id,
+            session.state,
+            Entry(telling, log[0], log[-1]) if log else None,
+            sum(not self._runs[id].ended for id in session.runs),
+        )
 
     def _grant(self, run_id: str, worker: str, ttl: float) -> Lease:
         run = self._runs[run_id]
@@ -271,8 +425,3 @@ class MemoryStore:
     def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
         self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)
         self._watchers.announce([run_id])
-
-
-def _session(run: _Run) -> str:
-    first = run.log[0].event
-    return first.session_id if isinstance(first, RunAccepted) else ""

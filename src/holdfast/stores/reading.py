@@ -47,6 +47,7 @@ def entries_of(
 ) -> Sequence[Entry]:
     """What cannot be read is left out, and hides nothing that comes after it."""
     clauses, values = ["key < ?"], list[object]()
+    clauses.append("session not in (select id from session where deleted_at is not null)")
     if session:
         clauses.append("session = ?")
         values.append(session)
@@ -59,19 +60,21 @@ def entries_of(
     while missing := limit - len(found):
         rows: list[Any] = connection.execute(query, (key, *values, missing)).fetchall()
         for key, run_id in rows:
-            if ends := _ends(connection, key):
-                found.append(Entry(run_id, ends[0], ends[-1]))
+            if entry := entry_of(connection, key, run_id):
+                found.append(entry)
         if len(rows) < missing:
             break
     return found
 
 
-def _ends(connection: apsw.Connection, key: int) -> Sequence[Recorded]:
+def entry_of(connection: apsw.Connection, key: int, run_id: str) -> Entry | None:
+    """The ends of a journal; None if they cannot be read."""
     try:
         rows: list[Any] = connection.execute(_ENDS, (key,)).fetchall()
-        return [recall(*row) for row in rows]
+        ends = [recall(*row) for row in rows]
     except (StoreError, TypeError):
-        return ()
+        return None
+    return Entry(run_id, ends[0], ends[-1]) if ends else None
 
 
 def find_once(connection: apsw.Connection, once: Once, *, now: float) -> str | None:

@@ -45,7 +45,7 @@ class Recent:
         size = sum(_EVENT + 2 * len(recorded.body) for recorded in events)
         tail = self._tails.get(run_id)
         if tail is None or tail.size + size > self._share:
-            self._forget(run_id)
+            self.forget(run_id)
             if _RUN + size > self._share:
                 return
             tail = self._tails[run_id] = _Tail([], _RUN)
@@ -55,7 +55,7 @@ class Recent:
         self.size += size
         self._tails.move_to_end(run_id)
         while self.size > self._most:
-            self._forget(next(iter(self._tails)))
+            self.forget(next(iter(self._tails)))
 
     def past(
         self, run_id: str, after: int, *, limit: int | None = None
@@ -72,6 +72,7 @@ class Recent:
         tail = self._tails.get(run_id)
         return tail is not None and isinstance(tail.events[-1].event, FINAL)
 
-    def _forget(self, run_id: str) -> None:
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of it."""
         if tail := self._tails.pop(run_id, None):
             self.size -= tail.size

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,15 +30,18 @@ import anyio
 import anyio.to_thread
 import apsw
 
-from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, Wish
+from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
+from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
-from holdfast.ports import Census, Entry, Once
+from holdfast.ports import Census, Entry, Member, Once, SessionEntry
+from holdfast.stores.batch import pack_events
 from holdfast.stores.database import grant, open_reader, open_writer
-from holdfast.stores.ledger import Ledger, pack_events
+from holdfast.stores.ledger import Ledger
 from holdfast.stores.reading import entries_of, find, find_once, read
 from holdfast.stores.recent import MOST, Recent
 from holdfast.stores.reserve import Reserve
+from holdfast.stores.sessions import members_of, read_notes, session_entries, session_entry
 from holdfast.stores.watchers import Watchers
 from holdfast.stores.writer import CHECKPOINT, Writer
 
@@ -69,6 +80,9 @@ class SqliteStore:
         self._recent = Recent(most=recent)
         self._feeds: dict[str, _Feed] = {}
         self._watchers = Watchers()
+        #: Those who follow sessions, and those who want to know of any.
+        self._stirs: dict[str, _Feed] = {}
+        self._session_watchers = Watchers()
         self._idle: list[apsw.Connection] = []
         self._reading = anyio.CapacityLimiter(READERS)
 
@@ -105,9 +119,12 @@ class SqliteStore:
         *,
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        alone: bool = False,
+        stop: StopRequested | None = None,
     ) -> Recorded:
         given = pack_events((first,), blobs)
-        recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given, once)
+        last = pack_events((stop,)) if stop else None
+        recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given, once, alone, last)
         return recorded
 
     async def accepted(self, once: Once) -> str | None:
@@ -174,6 +191,72 @@ class SqliteStore:
     def changes(self) -> AsyncGenerator[str, None]:
         return self._watchers.changes()
 
+    # --- sessions
+
+    async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        written: Sequence[Noted] = await self._writer.ask(Ledger.note, session_id, events)
+        return written
+
+    async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
+        notes: Sequence[Noted] = await self._read(
+            lambda db: read_notes(db, session_id, after=after)
+        )
+        return notes
+
+    async def session(self, session_id: str) -> SessionEntry:
+        entry: SessionEntry = await self._read(lambda db: session_entry(db, session_id))
+        return entry
+
+    async def sessions(
+        self,
+        *,
+        archived: bool | None = False,
+        deleted: bool = False,
+        text: str = "",
+        before: str = "",
+        limit: int = 20,
+    ) -> Sequence[SessionEntry]:
+        entries: Sequence[SessionEntry] = await self._read(
+            lambda db: session_entries(
+                db, archived=archived, deleted=deleted, text=text, before=before, limit=limit
+            )
+        )
+        return entries
+
+    async def members(
+        self, session_id: str, *, before: int | None = None, limit: int = 20
+    ) -> Sequence[Member]:
+        members: Sequence[Member] = await self._read(
+            lambda db: members_of(db, session_id, before=before, limit=limit)
+        )
+        return members
+
+    async def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
+        await self._read(lambda db: session_entry(db, session_id))
+        feed = self._stirs.setdefault(session_id, _Feed())
+        feed.followers += 1
+        try:
+            while True:
+                news = feed.news
+                yield
+                if self._lost:
+                    raise self._lost
+                await news.wait()
+        finally:
+            feed.followers -= 1
+            if not feed.followers:
+                del self._stirs[session_id]
+
+    def session_changes(self) -> AsyncGenerator[str, None]:
+        return self._session_watchers.changes()
+
+    async def purge(self, *, before: float) -> Sequence[str]:
+        gone: Mapping[str, Sequence[str]] = await self._writer.ask(Ledger.purge, before)
+        for run_ids in gone.values():
+            for run_id in run_ids:
+                self._recent.forget(run_id)
+        return list(gone)
+
     # --- leases
 
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
@@ -194,13 +277,24 @@ class SqliteStore:
         )
         return held
 
+    async def held(self, run_ids: Collection[str]) -> frozenset[str]:
+        return self._writer.look(lambda ledger: ledger.held(run_ids))
+
     async def release(
-        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
+        self,
+        lease: Lease,
+        *,
+        seen: int,
+        ready_in: float | None,
+        timed: bool = False,
+        aside: bool = False,
     ) -> None:
         if self._recent.ended(lease.run_id):
             return  # its end has let go of it
         await self._writer.ask(
-            lambda ledger: ledger.release(lease, seen=seen, ready_in=ready_in, timed=timed)
+            lambda ledger: ledger.release(
+                lease, seen=seen, ready_in=ready_in, timed=timed, aside=aside
+            )
         )
 
     async def next_ready(self) -> float | None:
@@ -259,19 +353,33 @@ class SqliteStore:
         if self._closed:
             raise StoreUnavailable("the journal was closed")
 
-    def _publish(self, written: Mapping[str, Sequence[Recorded]], changed: Iterable[str]) -> None:
+    def _publish(
+        self,
+        written: Mapping[str, Sequence[Recorded]],
+        changed: Iterable[str],
+        stirred: Mapping[str, bool],
+    ) -> None:
         for run_id, events in written.items():
             self._recent.keep(run_id, events)
             if feed := self._feeds.get(run_id):
                 feed.ring()
         self._watchers.announce(changed)
+        if stirred:
+            self._stir(stirred)
+
+    def _stir(self, stirred: Mapping[str, bool]) -> None:
+        for session_id in stirred:
+            if feed := self._stirs.get(session_id):
+                feed.ring()
+        self._session_watchers.announce(id for id, listed in stirred.items() if listed)
 
     def _lose(self, reason: StoreError) -> None:
         """Nothing more will come: whoever waits for it is told."""
         self._lost = self._lost or reason
-        for feed in self._feeds.values():
+        for feed in (*self._feeds.values(), *self._stirs.values()):
             feed.ring()
         self._watchers.close(reason)
+        self._session_watchers.close(reason)
 
     async def _close(self) -> None:
         self._closed = True

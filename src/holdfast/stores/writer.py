@@ -45,7 +45,8 @@ class _Request(Struct, gc=False):
 
 
 class Writer:
-    """`publish` is called on the event loop after each commit with what it wrote and changed.
+    """`publish` is called on the event loop after each commit with what it wrote and changed: events
+    of runs, runs for whoever carries them, and sessions, with whether a list may tell of it.
 
     `lose` is called there when nothing more is acknowledged, with the reason.
     """
@@ -54,7 +55,9 @@ class Writer:
         self,
         open: Callable[[], tuple[apsw.Connection, Ledger]],
         reserve: Reserve,
-        publish: Callable[[Mapping[str, Sequence[Recorded]], Iterable[str]], None],
+        publish: Callable[
+            [Mapping[str, Sequence[Recorded]], Iterable[str], Mapping[str, bool]], None
+        ],
         lose: Callable[[StoreError], None],
         *,
         checkpoint: int = CHECKPOINT,
@@ -166,10 +169,11 @@ class Writer:
         requests, last = self._gather()
         if requests:
             self._transact(requests)
-            written, changed = self._ledger.written, self._ledger.changed
+            ledger = self._ledger
+            done = (ledger.written, ledger.changed, ledger.stirred)
             # Before anyone is told: from then on the ledger may be the loop's.
-            self._ledger.begin()
-            self._call(self._deliver, requests, written, changed)
+            ledger.begin()
+            self._call(self._deliver, requests, *done)
         if self._pages >= self._most_pages and not self.broken:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
         return not last
@@ -290,10 +294,11 @@ class Writer:
         requests: Sequence[_Request],
         written: Mapping[str, Sequence[Recorded]],
         changed: Iterable[str],
+        stirred: Mapping[str, bool],
     ) -> None:
         self._under_way -= len(requests)
         self._alone = len(requests) == 1
-        self._publish(written, changed)
+        self._publish(written, changed, stirred)
         for request in requests:
             reply = request.reply
             if reply.done():

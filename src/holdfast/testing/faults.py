@@ -14,16 +14,27 @@ from every call: what the process would have done next never reaches anyone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
 
-from holdfast.core.events import Event, Recorded, RunAccepted, Wish
+from holdfast.core.events import Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.messages import ToolSpec
+from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import StoreFull, StoreUnavailable
-from holdfast.ports import Census, Entry, Once, Review, Store, Tool, ToolUse
+from holdfast.ports import (
+    Census,
+    Entry,
+    Member,
+    Once,
+    Review,
+    SessionEntry,
+    Store,
+    Tool,
+    ToolUse,
+)
 
 T = TypeVar("T")
 
@@ -73,8 +84,14 @@ class FaultyStore:
         *,
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        alone: bool = False,
+        stop: StopRequested | None = None,
     ) -> Recorded:
-        return await self._write(lambda: self._store.accept(run_id, first, blobs=blobs, once=once))
+        return await self._write(
+            lambda: self._store.accept(
+                run_id, first, blobs=blobs, once=once, alone=alone, stop=stop
+            )
+        )
 
     async def accepted(self, once: Once) -> str | None:
         return await self._call(lambda: self._store.accepted(once))
@@ -113,6 +130,39 @@ class FaultyStore:
             await self._pass()
             yield run_id
 
+    async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        return await self._write(lambda: self._store.note(session_id, *events))
+
+    async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
+        return await self._call(lambda: self._store.notes(session_id, after=after))
+
+    async def session(self, session_id: str) -> SessionEntry:
+        return await self._call(lambda: self._store.session(session_id))
+
+    async def sessions(self, **wanted: Any) -> Sequence[SessionEntry]:
+        return await self._call(lambda: self._store.sessions(**wanted))
+
+    async def members(
+        self, session_id: str, *, before: int | None = None, limit: int = 20
+    ) -> Sequence[Member]:
+        return await self._call(lambda: self._store.members(session_id, before=before, limit=limit))
+
+    async def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
+        async for _ in self._store.stirs(session_id):
+            await self._pass()
+            yield
+
+    async def session_changes(self) -> AsyncGenerator[str, None]:
+        async for session_id in self._store.session_changes():
+            await self._pass()
+            yield session_id
+
+    async def purge(self, *, before: float) -> Sequence[str]:
+        return await self._write(lambda: self._store.purge(before=before))
+
+    async def held(self, run_ids: Collection[str]) -> frozenset[str]:
+        return await self._call(lambda: self._store.held(run_ids))
+
     async def claim(self, worker: str, *, ttl: float, limit: int = 1) -> Sequence[Lease]:
         return await self._call(lambda: self._store.claim(worker, ttl=ttl, limit=limit))
 
@@ -122,12 +172,8 @@ class FaultyStore:
     async def renew(self, leases: Sequence[Lease], *, ttl: float) -> Mapping[str, int]:
         return await self._call(lambda: self._store.renew(leases, ttl=ttl))
 
-    async def release(
-        self, lease: Lease, *, seen: int, ready_in: float | None, timed: bool = False
-    ) -> None:
-        await self._call(
-            lambda: self._store.release(lease, seen=seen, ready_in=ready_in, timed=timed)
-        )
+    async def release(self, lease: Lease, **how: Any) -> None:
+        await self._call(lambda: self._store.release(lease, **how))
 
     async def next_ready(self) -> float | None:
         return await self._call(self._store.next_ready)

@@ -1,0 +1,98 @@
+"""Sessions in memory: their journals, the order of their runs, and the order of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from holdfast.core.codec import note
+from holdfast.core.events import RunAccepted
+from holdfast.core.session import (
+    Noted,
+    RunAdded,
+    SessionCreated,
+    SessionEvent,
+    SessionRestored,
+    SessionState,
+    first_words,
+    fold_session,
+)
+from holdfast.errors import Conflict, NotFound, SessionGone
+
+
+@dataclass
+class Session:
+    log: list[Noted] = field(default_factory=list)
+    state: SessionState = field(default_factory=SessionState)
+    #: Its runs, in their order.
+    runs: list[str] = field(default_factory=list)
+
+
+class MemorySessions(dict[str, Session]):
+    """By their ids. `stir` is called for each that is written to."""
+
+    def __init__(self, now: Callable[[], float], stir: Callable[[str], None]) -> None:
+        super().__init__()
+        self._now, self._stir = now, stir
+
+    def find(self, session_id: str) -> Session:
+        try:
+            return self[session_id]
+        except KeyError:
+            raise NotFound("session", session_id) from None
+
+    def check_there(self, session_id: str) -> None:
+        """Raises SessionGone. One that never was is not gone."""
+        found = self.get(session_id)
+        if found and found.state.deleted_at is not None:
+            raise SessionGone(session_id)
+
+    def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        if isinstance(events[0], SessionCreated):
+            if session_id in self:
+                raise Conflict(f"session {session_id} already exists")
+        else:
+            self.find(session_id)
+            if not isinstance(events[0], SessionRestored):
+                self.check_there(session_id)
+        return self._write(session_id, *events)
+
+    def join(self, run_id: str, first: RunAccepted) -> None:
+        """Add the run to its session, which begins with it if there is none."""
+        session_id = first.session_id
+        if session_id not in self:
+            began = SessionCreated(surface=first.surface, principal=first.principal)
+            self._write(session_id, began)
+        state = self[session_id].state
+        words = "" if state.name else first_words(first.input)
+        self._write(session_id, RunAdded(run_id=run_id, ordinal=state.runs + 1, words=words))
+        self[session_id].runs.append(run_id)
+
+    def listed(
+        self, *, archived: bool | None, deleted: bool, text: str, before: str
+    ) -> Sequence[str]:
+        """Their ids, in the order of a list."""
+        places = {
+            id: (one.state.pinned, one.state.moved_at, place)
+            for place, (id, one) in enumerate(self.items())
+        }
+        if before:
+            self.find(before)
+        return [
+            id
+            for id in sorted(self, key=places.__getitem__, reverse=True)
+            if (archived is None or self[id].state.archived is archived)
+            and (self[id].state.deleted_at is not None) is deleted
+            and text.lower() in self[id].state.name.lower()
+            and (not before or places[id] < places[before])
+        ]
+
+    def _write(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
+        found, at = self.get(session_id, Session()), self._now()
+        batch = [note(seq, at, event) for seq, event in enumerate(events, len(found.log) + 1)]
+        found.state = reduce(fold_session, batch, found.state)
+        found.log += batch
+        self[session_id] = found
+        self._stir(session_id)
+        return batch
