@@ -28,6 +28,7 @@ from holdfast.core.messages import Text
 from holdfast.core.secrets import Secrets
 from holdfast.engine.means import Means, random_id
 from holdfast.engine.runs import Runs
+from holdfast.engine.sessions import Sessions
 from holdfast.engine.worker import Worker
 from holdfast.errors import InvalidRequest, NotFound, StoreError
 from holdfast.lines import choices, open_lines
@@ -51,9 +52,12 @@ FILE_LEASE = 60.0
 
 @dataclass(frozen=True)
 class App:
-    """Runs are started, followed, stopped and answered through `runs`; a worker carries them."""
+    """Runs are started, followed, stopped and answered through `runs`, and conversations had through
+    `sessions`; a worker carries them.
+    """
 
     runs: Runs
+    sessions: Sessions
     means: Means
     settings: Settings | None = None
     toolbox: Toolbox | None = None
@@ -165,7 +169,10 @@ async def open_app(
             secrets=_held(settings, (*found, *named)),
             rulebook=_rulebook(data, clock),
         )
-        app = App(Runs(means), means, None if models is not None else settings, toolbox)
+        runs, left = Runs(means), anyio.Event()
+        sessions = Sessions(means, runs, workers=lambda: work and not left.is_set())
+        own = None if models is not None else settings
+        app = App(runs, sessions, means, own, toolbox, left=left)
         if not work:
             yield app
             return

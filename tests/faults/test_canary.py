@@ -22,6 +22,7 @@ from holdfast.core.messages import Asked, Done, Reasoning, Text, ToolSpec, UserM
 from holdfast.core.secrets import MASK, Secrets
 from holdfast.engine.means import Means, random_id
 from holdfast.engine.runs import Runs
+from holdfast.engine.sessions import Sessions
 from holdfast.engine.use import PROGRESS_LIMIT
 from holdfast.engine.worker import Worker
 from holdfast.errors import ModelUnavailable, ToolError
@@ -59,7 +60,9 @@ async def stage(model, *tools, store=None, new_id=random_id):
         new_id=new_id,
         secrets=SECRETS,
     )
-    play = Stage(means, Runs(means), Worker(means, name="worker"))
+    runs = Runs(means)
+    sessions = Sessions(means, runs, workers=lambda: True)
+    play = Stage(means, runs, sessions, Worker(means, name="worker"))
     async with task_group() as tasks:
         await tasks.start(play.worker.run)
         yield play

@@ -229,11 +229,12 @@ def pictures(messages: Iterable[Message]) -> Iterator[BlobRef]:
 
 def characters(request: Request) -> int:
     """How many there are to read, pictures not counted."""
-    spoken = sum(_length(message) for message in request.messages)
+    spoken = sum(length(message) for message in request.messages)
     return len(request.instructions) + spoken + sum(len(tool.schema) for tool in request.tools)
 
 
-def _length(message: Message) -> int:
+def length(message: Message) -> int:
+    """Characters of it, pictures not counted."""
     match message:
         case UserMessage(parts=parts):
             return len(plain(parts))

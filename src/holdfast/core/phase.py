@@ -19,6 +19,7 @@ from holdfast.core.watchdog import Watchdog
 
 Awaited: TypeAlias = Literal[
     "worker",
+    "turn",
     "first_event",
     "next_event",
     "retry",
@@ -56,6 +57,11 @@ def phase(state: RunState) -> Phase | None:
     if state.stopping:
         return Phase("stop", state.stopped_at, next="cancelled")
     return _person(state) or _lacking(state) or _working(state) or Phase("worker", state.at)
+
+
+def behind(state: RunState, run_id: str) -> Phase:
+    """What a run waits for that is not its session's turn yet: that this one ends."""
+    return Phase("turn", state.at, run_id, next="it begins")
 
 
 def _person(state: RunState) -> Phase | None:

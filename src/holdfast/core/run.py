@@ -282,10 +282,16 @@ def _stop(state: RunState, event: StopRequested, recorded: Recorded) -> RunState
 
 
 def _input(state: RunState, event: InputAdded, recorded: Recorded) -> RunState:
-    if state.stopping:
+    if state.stopping or _said_before(state, event.message_id):
         return state
     message = UserMessage(parts=event.parts, id=event.message_id)
     return replace(state, inputs=(*state.inputs, message))
+
+
+def _said_before(state: RunState, message_id: str) -> bool:
+    """Whoever did not hear that a message was taken may send it again."""
+    said = (*state.conversation, *state.inputs) if message_id else ()
+    return any(isinstance(one, UserMessage) and one.id == message_id for one in said)
 
 
 def _edited(state: RunState, event: InputEdited, recorded: Recorded) -> RunState:

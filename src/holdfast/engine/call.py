@@ -27,6 +27,7 @@ from holdfast.core.events import (
     RunWaiting,
     TextStreamed,
 )
+from holdfast.core.fit import fit
 from holdfast.core.messages import (
     BlobRef,
     Chunk,
@@ -80,7 +81,7 @@ async def _call(scribe: Scribe, means: Means, step: CallModel, first: tuple[Even
     accepted = scribe.state.accepted
     assert accepted is not None
     choice = next(choice for choice in accepted.models if choice.name == step.model)
-    history = await _history(means, accepted)
+    history = await _before(means, scribe.lease.run_id, accepted)
     request = _request(scribe.state, choice, history)
     patience = choice.patience.grown(choice.grows, characters=characters(request))
     called = ModelCalled(turn=step.turn, attempt=step.attempt, model=step.model, patience=patience)
@@ -119,12 +120,19 @@ def _request(state: RunState, choice: ModelChoice, history: tuple[Message, ...])
     return Request(
         model=choice.name,
         instructions=accepted.instructions,
-        messages=(*history, *state.conversation, *untold(state)),
+        messages=fit((*history, *state.conversation, *untold(state))),
         tools=accepted.tools,
         options=choice.options,
         connect=choice.patience.connect,
         stretch=2 if cut_short else 1,
     )
+
+
+async def _before(means: Means, run_id: str, accepted: RunAccepted) -> tuple[Message, ...]:
+    """What was said before the run: what came with the request, or else in its session."""
+    if accepted.history or not accepted.session_id:
+        return await _history(means, accepted)
+    return await means.recall.before(means.store, accepted.session_id, run_id)
 
 
 async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:

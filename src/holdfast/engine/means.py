@@ -13,6 +13,7 @@ from time import time  # noqa: TID251 - this is where the clock is handed out
 from holdfast.calls.line import Line
 from holdfast.core.events import RunAccepted
 from holdfast.core.secrets import NO_SECRETS, Secrets
+from holdfast.engine.recall import Recall
 from holdfast.ports import Clock, Model, Rulebook, Store, Tool
 
 
@@ -34,6 +35,8 @@ class Means:
     lines: Mapping[str, Line] = field(default_factory=dict)
     #: Masked in all that is recorded.
     secrets: Secrets = NO_SECRETS
+    #: What was said in sessions, at hand for their next runs.
+    recall: Recall = field(default_factory=Recall)
 
     def tools_for(self, accepted: RunAccepted | None) -> Mapping[str, Tool]:
         """Those that work where this run does. One made for another workspace is as good as missing."""

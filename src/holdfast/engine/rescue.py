@@ -55,7 +55,7 @@ async def rescue(
                 run_id,
                 extra={"run_id": run_id},
             )
-            await store.release(lease, seen=UNSEEN, ready_in=LEFT_ALONE)
+            await store.release(lease, seen=UNSEEN, ready_in=LEFT_ALONE, aside=True)
             continue
         rescued.append(run_id)
     return rescued

@@ -25,12 +25,13 @@ from holdfast.core.events import (
     ApprovalRequested,
     Choice,
     InputAdded,
+    InputEdited,
     Recorded,
     RunAccepted,
     StopRequested,
     Wish,
 )
-from holdfast.core.messages import BlobRef, Message, Part
+from holdfast.core.messages import BlobRef, Image, Message, Part, Text
 from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
 from holdfast.engine.driver import Driver
@@ -43,6 +44,7 @@ from holdfast.errors import (
     InvalidRequest,
     NotFound,
     NothingPending,
+    RunBegun,
     RunFinished,
     RunStopping,
     StoreError,
@@ -80,11 +82,14 @@ class Runs:
         history: tuple[Message, ...] = (),
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        alone: bool = False,
+        stop: StopRequested | None = None,
         run_id: str = "",
     ) -> str:
         """Take a run in. Once this returns it is on record, and will be carried to an end.
 
-        `blobs` are the pictures in its input. Raises AlreadyAccepted or KeyReused, see `once`.
+        `blobs` are the pictures in its input. Raises AlreadyAccepted or KeyReused, see `once`, and
+        SessionBusy or SessionGone, see `ports.Journal.accept`.
         """
         if not accepted.models or not accepted.input:
             raise InvalidRequest("a run needs something to do, and a model to do it")
@@ -93,8 +98,12 @@ class Runs:
             ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
             blobs = {**blobs, ref.sha256: body}
             accepted = replace(accepted, history=(*accepted.history, ref))
+        if accepted.session_id and not accepted.message_id:
+            accepted = replace(accepted, message_id=self._means.new_id("msg"))
         run_id = run_id or self._means.new_id("run")
-        await self._store.accept(run_id, self._mask(accepted), blobs=blobs, once=once)
+        await self._store.accept(
+            run_id, self._mask(accepted), blobs=blobs, once=once, alone=alone, stop=stop
+        )
         return run_id
 
     async def state(self, run_id: str) -> RunState:
@@ -103,11 +112,13 @@ class Runs:
     def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         return self._store.follow(run_id, after=after)
 
-    async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None:
+    async def stop(
+        self, run_id: str, *, by: str = "", reason: str = "", removed: bool = False
+    ) -> None:
         """Have the run end. Once this returns the wish is on record, and nothing new starts.
 
         May be repeated while the run lives. Whatever fails while it is being ended is not the
-        caller's trouble.
+        caller's trouble. `removed`: it has not begun, and whoever asked for it takes that back.
         """
         while under_way := self._stops.get(run_id):
             await under_way.over.wait()
@@ -115,7 +126,8 @@ class Runs:
                 return
         stop = self._stops[run_id] = _Stop()
         try:
-            await self._record_stop(run_id, self._mask(StopRequested(by=by, reason=reason)))
+            wish = StopRequested(by=by, reason=reason, removed=removed)
+            await self._record_stop(run_id, self._mask(wish))
             stop.recorded = True
             stop.over.set()
             await self._end_unheld(run_id)
@@ -193,6 +205,34 @@ class Runs:
         before, _ = await self._wish(run_id, wish, state)
         if before.stopping:
             raise RunStopping(run_id)
+
+    async def edit(self, run_id: str, text: str, *, by: str = "") -> None:
+        """Put what was asked in other words; its pictures stay. Raises RunBegun if it is too late."""
+        state = await self._waiting(run_id)
+        assert state.accepted is not None
+        pictures = (part for part in state.accepted.input if isinstance(part, Image))
+        wish = InputEdited(parts=(Text(text), *pictures), by=by)
+        before, _ = await self._wish(run_id, wish, state)
+        if before.stopping:
+            raise RunStopping(run_id)
+        if before.epoch:
+            raise RunBegun(run_id)
+
+    async def remove(self, run_id: str, *, by: str = "") -> None:
+        """Take back what was asked. Raises RunBegun if it is too late.
+
+        Should the run begin at this very moment, it is stopped.
+        """
+        await self._waiting(run_id)
+        await self.stop(run_id, by=by, reason="taken back before it began", removed=True)
+
+    async def _waiting(self, run_id: str) -> RunState:
+        state = await self._living(run_id)
+        if state.stopping:
+            raise RunStopping(run_id)
+        if state.epoch:
+            raise RunBegun(run_id)
+        return state
 
     async def _living(self, run_id: str) -> RunState:
         state = await self.state(run_id)

@@ -225,7 +225,9 @@ class Supervisor:
         except HoldfastError:
             # Its very journal makes no sense. Nothing is added to it.
             with anyio.move_on_after(LAST_WORDS, shield=True):
-                await self._means.store.release(live.lease, seen=UNSEEN, ready_in=LEFT_ALONE)
+                await self._means.store.release(
+                    live.lease, seen=UNSEEN, ready_in=LEFT_ALONE, aside=True
+                )
 
 
 def _nobody() -> None:

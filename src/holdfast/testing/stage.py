@@ -25,6 +25,7 @@ from holdfast.core.messages import Text
 from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
+from holdfast.engine.sessions import Busy, Sent, Sessions
 from holdfast.engine.worker import Worker
 from holdfast.ports import Clock, Model, Rulebook, Store, Tool
 from holdfast.stores.memory import MemoryStore
@@ -34,6 +35,7 @@ from holdfast.stores.memory import MemoryStore
 class Stage:
     means: Means
     runs: Runs
+    sessions: Sessions
     worker: Worker
 
     async def start(self, text: str = "hi", **accepted: Any) -> str:
@@ -41,6 +43,15 @@ class Stage:
         accepted.setdefault("models", tuple(ModelChoice(name) for name in self.means.models))
         accepted.setdefault("tools", tuple(tool.spec for tool in self.means.tools.values()))
         return await self.runs.accept(RunAccepted(input=(Text(text),), **accepted))
+
+    async def say(
+        self, text: str, *, session: str = "ses_1", busy: Busy = "queue", **accepted: Any
+    ) -> Sent:
+        """Say something in a session; as `start` otherwise."""
+        accepted.setdefault("models", tuple(ModelChoice(name) for name in self.means.models))
+        accepted.setdefault("tools", tuple(tool.spec for tool in self.means.tools.values()))
+        run = RunAccepted(input=(Text(text),), session_id=session, **accepted)
+        return await self.sessions.send(run, busy=busy)
 
     async def ended(self, run_id: str) -> RunState:
         """Where the run stands once it has come to its end."""
@@ -90,7 +101,9 @@ async def stage(
         lines=lines or {},
         rulebook=rulebook,
     )
-    play = Stage(means, Runs(means), Worker(means, **{"name": "worker", **worker}))
+    runs = Runs(means)
+    sessions = Sessions(means, runs, workers=lambda: True)
+    play = Stage(means, runs, sessions, Worker(means, **{"name": "worker", **worker}))
     async with task_group() as tasks:
         await tasks.start(play.worker.run)
         yield play
