@@ -1,0 +1,104 @@
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.session import SessionCreated, SessionRenamed, replay_session
+from holdfast.errors import InvalidRequest, JournalDamaged, NotFound, StoreError
+from holdfast.stores import sessions
+from holdfast.stores.database import open_writer
+from holdfast.stores.ledger import Ledger
+from holdfast.stores.sqlite import open_sqlite
+from holdfast.testing.contracts import ACCEPTED
+
+pytestmark = pytest.mark.real_time
+
+RENAMED = SessionRenamed(title="Shade")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def db(path):
+    connection = open_writer(path)
+    yield connection
+    connection.close()
+
+
+def write(db, *events, session="ses_1"):
+    return sessions.write_notes(db, session, events, at=1.0)
+
+
+def test_events_are_chained_so_that_none_can_be_changed_or_left_out(db):
+    write(db, SessionCreated(title="x"), RENAMED)
+    write(db, RENAMED)
+    assert [noted.seq for noted in sessions.read_notes(db, "ses_1")] == [1, 2, 3]
+    assert [noted.seq for noted in sessions.read_notes(db, "ses_1", after=2)] == [3]
+    db.execute("update session_event set at = 2.0 where seq = 2")
+    with pytest.raises(JournalDamaged, match="damaged at 2"):
+        sessions.read_notes(db, "ses_1")
+    db.execute("delete from session_event where seq = 2")
+    with pytest.raises(JournalDamaged, match="damaged at 2"):
+        sessions.read_notes(db, "ses_1")
+    db.execute("update session_event set body = 7 where seq = 1")
+    with pytest.raises(JournalDamaged, match="damaged at 1"):
+        sessions.read_notes(db, "ses_1")
+
+
+def test_what_stands_beside_a_journal_is_what_it_adds_up_to(db):
+    write(db, SessionCreated(), RENAMED)
+    entry = sessions.session_entry(db, "ses_1")
+    assert entry.state == replay_session(sessions.read_notes(db, "ses_1"))
+    db.execute("update session set state = 'x'")
+    with pytest.raises(StoreError, match="cannot be read"):
+        sessions.session_entry(db, "ses_1")
+
+
+def test_an_id_that_cannot_be_stored_is_refused(db):
+    with pytest.raises(InvalidRequest):
+        sessions.session_entry(db, "ses_\ud83d")
+    with pytest.raises(NotFound):
+        sessions.session_entry(db, "ses_0")
+
+
+async def test_runs_of_an_older_version_are_made_sessions_of(path):
+    async with open_sqlite(path) as store:
+        for number in (1, 2):
+            await store.accept(f"run_{number}", replace(ACCEPTED, session_id="ses_1"))
+        await store.accept("run_3", ACCEPTED)
+    db = open_writer(path)
+    # As they were left by a version that knew of no sessions.
+    for query in (
+        "delete from session_event",
+        "delete from session",
+        "update run set ordinal = 0, place = 'ready'",
+    ):
+        db.execute(query)
+    db.close()
+    async with open_sqlite(path) as store:
+        assert [one.run_id for one in await store.members("ses_1")] == ["run_2", "run_1"]
+        assert (await store.session("ses_1")).live == 2
+        assert len(await store.notes("ses_1")) == 3
+
+
+async def test_whose_turn_it_is_outlives_the_process(path):
+    async with open_sqlite(path) as store:
+        for number in (1, 2):
+            await store.accept(f"run_{number}", replace(ACCEPTED, session_id="ses_1"))
+    async with open_sqlite(path) as store:
+        assert await store.queue() == ["run_1"]
+        (lease,) = await store.claim("a", ttl=60.0)
+    async with open_sqlite(path) as store:
+        assert await store.queue() == ["run_1"]
+        assert (await store.census()).queued == 2
+
+
+def test_a_transaction_that_fails_leaves_no_session(db):
+    ledger = Ledger(db, now=lambda: 1.0, clock=lambda: 1.0)
+    ledger.begin()
+    with db:
+        ledger.note("ses_1", [SessionCreated()])
+    assert ledger.stirred == {"ses_1": True}
+    ledger.undo()
+    assert ledger.stirred == {}

@@ -1,8 +1,7 @@
-"""What every store promises about sessions: their journals, their runs' turns, their order. To be
-inherited.
+"""What every store promises about sessions: their journals, whose turn it is, their order.
 
-A continuation of `contracts.StoreContract`, for the same fixture `store`; `wait` lets wall time
-pass for it.
+To be inherited, as a continuation of `contracts.StoreContract`, for the same fixture `store`; `wait`
+lets wall time pass for it.
 """
 
 from __future__ import annotations
