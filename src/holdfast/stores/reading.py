@@ -49,7 +49,8 @@ def entries_of(
     clauses, values = ["key < ?"], list[object]()
     clauses.append("session not in (select id from session where deleted_at is not null)")
     if session:
-        clauses.append("session = ?")
+        # The second of them says that the index will do.
+        clauses.append("session = ? and session != ''")
         values.append(session)
     if live is not None:
         clauses.append("place != 'ended'" if live else "place = 'ended'")

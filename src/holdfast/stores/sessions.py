@@ -155,13 +155,14 @@ def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str
     """
     rows: list[Any] = db.execute(
         "select key, id from session where deleted_at < ? and not exists"
-        " (select 1 from run where run.session = session.id and place != 'ended') limit ?",
+        " (select 1 from run where run.session = session.id and run.session != ''"
+        " and place != 'ended') limit ?",
         (before, limit),
     ).fetchall()
     gone: dict[str, Sequence[str]] = {}
     for key, session_id in rows:
         runs: list[Any] = db.execute(
-            "select key, id from run where session = ?", (session_id,)
+            "select key, id from run where session = ? and session != ''", (session_id,)
         ).fetchall()
         keys = [(run,) for run, _ in runs]
         for query in _REMOVE:
@@ -233,8 +234,8 @@ def members_of(
 ) -> Sequence[Member]:
     _find(db, session_id)
     rows: list[Any] = db.execute(
-        "select ordinal, id, place = 'ended' from run where session = ? and ordinal < ?"
-        " order by ordinal desc limit ?",
+        "select ordinal, id, place = 'ended' from run where session = ? and session != ''"
+        " and ordinal < ? order by ordinal desc limit ?",
         (session_id, 2**62 if before is None else before, limit),
     ).fetchall()
     return [Member(ordinal, run_id, bool(ended)) for ordinal, run_id, ended in rows]
@@ -242,11 +243,13 @@ def members_of(
 
 def _entry(db: apsw.Connection, session_id: str, state: SessionState) -> SessionEntry:
     live: list[Any] = db.execute(
-        "select key, id from run where session = ? and place != 'ended' order by ordinal",
+        "select key, id from run where session = ? and session != '' and place != 'ended'"
+        " order by ordinal",
         (session_id,),
     ).fetchall()
     last: Any = db.execute(
-        "select key, id from run where session = ? order by ordinal desc limit 1", (session_id,)
+        "select key, id from run where session = ? and session != '' order by ordinal desc limit 1",
+        (session_id,),
     ).get
     telling = live[0] if live else last
     return SessionEntry(session_id, state, entry_of(db, *telling) if telling else None, len(live))
