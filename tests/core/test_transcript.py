@@ -122,6 +122,8 @@ def test_a_message_that_was_sent_twice_under_one_id_is_one():
         ("m_3", True),
     ]
     assert len(entries(*live, steer(), steer())) == 4
+    ours = steer(message_id="run_1.t1")
+    assert [entry.id for entry in entries(*live, ours, ours)] == ["m_1", "m_2", "run_1.5"]
 
 
 @pytest.mark.parametrize("id", ["run_1.t1", "call_1", "run_1.7"])
