@@ -50,7 +50,7 @@ class _Use(Struct):
 
 
 class _Turn(Struct):
-    """One side's say: a person's parts, or a model's words and the uses of tools that follow them."""
+    """What one side says: a person's parts, or a model's words and the tools it uses then."""
 
     parts: tuple[Part, ...] = ()
     reply: AssistantMessage | None = None
@@ -60,8 +60,8 @@ class _Turn(Struct):
 def conversation(state: RunState) -> tuple[Message, ...]:
     """What later runs of the session are shown of this one; nothing if it was taken back.
 
-    Not what its model thought, which is for the eyes of people. Words that a person saw of a reply without an
-    end are in it, and say so.
+    Not what its model thought, which is for the eyes of people. Words that a person saw of a
+    reply without an end are in it, and say so.
     """
     if taken_back(state):
         return ()

@@ -1,9 +1,9 @@
 """A transcript as a page to read: who said what, in Markdown.
 
-Words of people and models are Markdown themselves, so they are shown as such, each in a quotation that ends
-where they end: a heading in them is a heading in the quotation, and a fence that nobody closed
-ends with it. What would reach further is made harmless: raw HTML, and links that are defined for the whole
-page. What models thought is left out.
+Words of people and models are Markdown themselves, so they are shown as such, each in a
+quotation that ends where they end: a heading in them is a heading in the quotation, and a fence
+that nobody closed ends with it. What would reach further is made harmless: raw HTML, and links
+that are defined for the whole page. What models thought is left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a reader should know about a run that nobody seems to carry, or that was given up.
 
-Nothing of this is stored. It is computed when somebody reads, from where the run stands, whether its
-lease lives, whether any worker does, and the time; so it heals by itself when more arrives, and
-reading changes nothing. Each sentence claims no more than the evidence.
+Nothing of this is stored. It is computed when somebody reads, from where the run stands, whether
+its lease lives, whether any worker does, and the time; so it heals by itself when more arrives,
+and reading changes nothing. Each sentence claims no more than the evidence.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _UNSEEN: dict[Meaning, str] = {
 class Marker(Struct, frozen=True):
     """`attempts` are the rescues on record since the run last got further; `at` is its last event.
 
-    The cause is "restart" where a worker let go in good order, "lost_worker" where a worker was lost
-    or set the run aside and that is on record, else "unknown".
+    The cause is "restart" where a worker let go in good order, "lost_worker" where it is on
+    record that one was lost or set the run aside, else "unknown".
     """
 
     meaning: Meaning
@@ -63,8 +63,8 @@ def marker(state: RunState, *, leased: bool, workers: bool, now: float) -> Marke
 def unseen(at: float, *, workers: bool, now: float) -> Marker:
     """The same for a run that was added to its session `at` this time, and is not to be seen yet.
 
-    Nothing says that it was interrupted, so it is never said to be resuming. A worker that lives may
-    bring it however late.
+    Nothing says that it was interrupted, so it is never said to be resuming. A worker that lives
+    may bring it however late.
     """
     meaning: Meaning = "still_arriving" if workers else _by_age(at, now)
     return Marker(meaning, "unknown", _UNSEEN[meaning], 0, at)

@@ -153,15 +153,20 @@ def _edited(told: Transcript, moment: _Moment) -> Transcript:
 
 def _added(told: Transcript, moment: _Moment) -> Transcript:
     event: InputAdded = moment.event
-    if told.state.inputs is moment.before.inputs and not moment.before.stopping:
+    unheard = told.state.inputs is moment.before.inputs
+    if unheard and (not told.state.stopping or _is_shown(told, event.message_id)):
         # It was sent twice, under one id.
         return told
     place = _given(told, moment, event.message_id)
-    return told.add(Said(parts=event.parts, steered=True, unheard=moment.before.stopping, **place))
+    return told.add(Said(parts=event.parts, steered=True, unheard=unheard, **place))
+
+
+def _is_shown(told: Transcript, message_id: str) -> bool:
+    return any(isinstance(entry, Said) and entry.id == message_id for entry in told.entries)
 
 
 def _given(told: Transcript, moment: _Moment, id: str) -> dict[str, Any]:
-    """The place of a message under the id its sender chose, unless that is taken or ours to give."""
+    """A place under the id that the sender chose, unless that is taken or ours to give."""
     ours = id.startswith(f"{told.run_id}.") or any(entry.id == id for entry in told.entries)
     return told.place(moment.recorded, "" if ours else id)
 
@@ -262,6 +267,8 @@ def _answered(told: Transcript, moment: _Moment) -> Transcript:
 
 
 def _expired(told: Transcript, moment: _Moment) -> Transcript:
+    if told.state.pending is moment.before.pending:
+        return told
     event: ApprovalExpired = moment.event
     return told.change(Question, event.approval_id, state="expired")
 
