@@ -483,7 +483,7 @@ def test_a_long_reply_stays_in_a_few_pieces():
 def test_a_long_conversation_stays_in_a_few_pieces():
     now = state(accepted(), started())
     for turn in range(1, 500):
-        now = go_on(now, called(turn), replied(turn=turn), steer())
+        now = go_on(now, called(turn), replied(turn=turn), steer(f"m{turn}"))
     assert len(now.conversation) == 998
     assert len(now.messages) <= 12
 
@@ -547,3 +547,12 @@ def test_an_edit_after_the_beginning_or_a_stop_changes_nothing():
     assert state(accepted(), started(), edited()).conversation == before.conversation
     stopped = state(accepted(), StopRequested(removed=True), edited())
     assert stopped.conversation == before.conversation
+
+
+def test_a_message_that_comes_twice_under_one_id_is_taken_once():
+    twice = state(accepted(), started(), steer("m2"), steer("m2"), steer("m3"))
+    assert [message.id for message in twice.inputs] == ["m2", "m3"]
+    told = state(accepted(), started(), steer("m2"), called(), replied(), steer("m2"))
+    assert told.inputs == ()
+    unnamed = state(accepted(), started(), steer(""), steer(""))
+    assert len(unnamed.inputs) == 2

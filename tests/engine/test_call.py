@@ -144,10 +144,8 @@ async def test_a_message_that_came_just_before_the_intent_is_in_the_request():
     await store.wish("run_1", InputAdded(parts=(Text("and another thing"),)))
     step = CallModel(turn=1, attempt=1, model="model")
     await call_model(scribe, Means(store, {"model": model}), step)
-    assert [plain(message.parts) for message in model.requests[0].messages] == [
-        "hi",
-        "and another thing",
-    ]
+    (shown,) = model.requests[0].messages
+    assert plain(shown.parts) == "hi\nand another thing"
 
 
 async def test_a_reply_in_one_piece_is_not_cut_before_its_time():

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 
 import anyio
+
 from holdfast.core.entries import Card, Mark, Reply, Said
 from holdfast.core.events import RunCompleted, TextStreamed, ToolFinished
 from holdfast.core.marker import ARRIVING
