@@ -89,7 +89,8 @@ async def _call(scribe: Scribe, means: Means, step: CallModel, first: tuple[Even
     if scribe.state.stopping:
         return
     # Once more: what was said just before the intent is on record as heard.
-    request = await _with_pictures(_request(scribe.state, choice, history), means)
+    request = _request(scribe.state, choice, history)
+    request = await _with_pictures(replace(request, messages=fit(request.messages)), means)
     began = anyio.current_time()
     ear = _Ear(scribe, step)
     try:
@@ -120,7 +121,7 @@ def _request(state: RunState, choice: ModelChoice, history: tuple[Message, ...])
     return Request(
         model=choice.name,
         instructions=accepted.instructions,
-        messages=fit((*history, *state.conversation, *untold(state))),
+        messages=(*history, *state.conversation, *untold(state)),
         tools=accepted.tools,
         options=choice.options,
         connect=choice.patience.connect,
