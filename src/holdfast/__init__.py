@@ -3,8 +3,9 @@
 Putting it to use:
 
     open_app        an engine in this process, its runs in memory or in a data directory
-    App             what it gives you: `runs`, and `prepare` to make a request of a prompt
+    App             what it gives you: `runs`, `sessions`, and `prepare` to make a request of a prompt
     Runs            start, follow, stop and answer runs
+    Sessions        conversations: say something, look at them, follow them
     Worker          carries runs; an app has one
     Means           what a worker works with: a store, models, tools
     MemoryStore     journals in memory, gone with the process
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.core.watchdog import Patience
     from holdfast.engine.means import Means
     from holdfast.engine.runs import Runs
+    from holdfast.engine.sessions import Sessions
     from holdfast.engine.worker import Worker
     from holdfast.errors import (
         AlreadyAccepted,
@@ -74,9 +76,12 @@ if TYPE_CHECKING:
         NotFound,
         NothingPending,
         RequestError,
+        RunBegun,
         RunFinished,
         RunStopping,
         SchemaTooNew,
+        SessionBusy,
+        SessionGone,
         StoreError,
         StoreFull,
         StoreUnavailable,
@@ -127,11 +132,15 @@ __all__ = [
     "RequestError",
     "Review",
     "RunAccepted",
+    "RunBegun",
     "RunFinished",
     "RunState",
     "RunStopping",
     "Runs",
     "SchemaTooNew",
+    "SessionBusy",
+    "SessionGone",
+    "Sessions",
     "Status",
     "StoreError",
     "StoreFull",
@@ -164,12 +173,13 @@ _HOMES = {
     "holdfast.core.watchdog": "Patience",
     "holdfast.engine.means": "Means",
     "holdfast.engine.runs": "Runs",
+    "holdfast.engine.sessions": "Sessions",
     "holdfast.engine.worker": "Worker",
     "holdfast.errors": (
         "AlreadyAccepted ApprovalAmbiguous ApprovalChanged ApprovalSettled BadReply ConfigError "
         "Conflict DataInUse FileDamaged HoldfastError IllegalEvent InvalidRequest JournalDamaged KeyReused LeaseLost ModelError "
-        "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunFinished "
-        "RunStopping SchemaTooNew StoreError StoreFull StoreUnavailable StreamStalled "
+        "ModelRefused ModelUnavailable NotFound NothingPending RequestError RunBegun RunFinished "
+        "RunStopping SchemaTooNew SessionBusy SessionGone StoreError StoreFull StoreUnavailable StreamStalled "
         "ToolError ToolTimeout WishPending"
     ),
     "holdfast.ports": "Model Review Tool ToolUse",
