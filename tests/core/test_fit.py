@@ -125,7 +125,7 @@ def test_messages_that_nobody_answered_are_one():
     hurt = UserMessage(parts=(Text("look"), PICTURE), id="m_2")
     fitted = fit((user("hi", id="m_1"), hurt, user("well?"), model("Hello.")))
     assert fitted == (
-        UserMessage(parts=(Text("hi"), Text("look"), PICTURE, Text("well?"))),
+        UserMessage(parts=(Text("hi"), Text("look"), PICTURE, Text("well?")), id="m_1"),
         model("Hello."),
     )
 

@@ -215,7 +215,7 @@ async def test_a_message_sent_meanwhile_is_seen_at_the_next_call():
         await play.until(run_id, TextStreamed)
         await play.runs.add(run_id, (Text("and more"),), message_id="m2")
         state = await play.ended(run_id)
-    assert model.requests[1].messages[-1] == UserMessage(parts=(Text("and more"),))
+    assert model.requests[1].messages[-1] == UserMessage(parts=(Text("and more"),), id="m2")
     assert state.output == "Second."
 
 

@@ -53,6 +53,7 @@ class _Turn(Struct):
     """What one side says: a person's parts, or a model's words and the tools it uses then."""
 
     parts: tuple[Part, ...] = ()
+    id: str = ""
     reply: AssistantMessage | None = None
     uses: tuple[_Use, ...] = ()
 
@@ -89,7 +90,7 @@ def _turns(messages: Sequence[Message]) -> list[_Turn]:
     for message in messages:
         match message:
             case UserMessage(parts=parts):
-                _hear(turns, parts)
+                _hear(turns, parts, message.id)
             case AssistantMessage():
                 uses = tuple(_Use(_named(call, taken)) for call in message.calls)
                 _reply(turns, message, uses)
@@ -103,13 +104,13 @@ def _turns(messages: Sequence[Message]) -> list[_Turn]:
     return turns
 
 
-def _hear(turns: list[_Turn], parts: tuple[Part, ...]) -> None:
+def _hear(turns: list[_Turn], parts: tuple[Part, ...], id: str) -> None:
     """A person speaks. Who got no answer and spoke again said both."""
     visible = tuple(part for part in parts if isinstance(part, Image) or part.text.strip())
     if turns and turns[-1].reply is None:
         turns[-1].parts += visible
     else:
-        turns.append(_Turn(parts=visible))
+        turns.append(_Turn(parts=visible, id=id))
 
 
 def _reply(turns: list[_Turn], reply: AssistantMessage, uses: tuple[_Use, ...]) -> None:
@@ -131,7 +132,7 @@ def _reply(turns: list[_Turn], reply: AssistantMessage, uses: tuple[_Use, ...]) 
 
 def _spoken(turn: _Turn) -> Iterator[Message]:
     if turn.reply is None:
-        yield UserMessage(parts=turn.parts or (Text(_NO_WORDS),))
+        yield UserMessage(parts=turn.parts or (Text(_NO_WORDS),), id=turn.id)
         return
     yield replace(turn.reply, calls=tuple(use.call for use in turn.uses))
     for use in turn.uses:
