@@ -187,7 +187,8 @@ async def test_a_reply_cut_inside_a_call_is_asked_for_once_more_with_twice_the_r
 
 async def test_a_conversation_that_is_too_long_is_an_end_of_its_own():
     state, _ = await outcome([ModelRefused("too long", reason="context_overflow", status=400)])
-    assert (state.ended.code, state.ended.message) == ("context", "too long")
+    told = "the conversation is longer than the model can take (too long)"
+    assert (state.ended.code, state.ended.message) == ("context", told)
 
 
 async def test_the_pictures_of_a_conversation_go_with_the_request():

@@ -210,6 +210,36 @@ async def test_a_message_does_not_wait_for_one_that_nobody_can_make_sense_of():
         assert "can no longer be read" in heard_by(model)[0]
 
 
+async def test_a_session_that_outgrows_the_model_says_so_and_stays_whole():
+    full = ModelRefused("too long", reason="context_overflow", status=400)
+    async with stage(ScriptedModel(["a"], [full], ["b"])) as play:
+        await dialogue(play, "one")
+        sent = await play.say("two")
+        state = await play.ended(sent.run_id)
+        assert state.ended.code == "context"
+        assert "another session can be begun" in state.ended.message
+        assert words(await shown(play)) == ["one", "a", "two"]
+        await dialogue(play, "three")
+        assert words(await shown(play))[-1] == "b"
+
+
+async def test_a_rescue_does_not_move_a_session_in_the_list():
+    async with stage(ScriptedModel(["a", LONG], ["b"], ["c"]), ttl=1.0) as play:
+        first = await play.say("one")
+        await play.until(first.run_id, TextStreamed)
+        await anyio.sleep(5)
+        await play.ended((await play.say("two", session="ses_2")).run_id)
+        before = [one.session_id for one in await play.means.store.sessions()]
+        # As if the worker had been gone for longer than its lease.
+        lease = await play.means.store.seize(first.run_id, "other", ttl=0.0)
+        assert lease is None
+        play.means.store._runs[first.run_id].until = 0.0
+        assert await play.means.store.seize(first.run_id, "other", ttl=0.5)
+        assert (await play.ended(first.run_id)).output == "c"
+        after = [one.session_id for one in await play.means.store.sessions()]
+        assert before == after == ["ses_2", "ses_1"]
+
+
 # --- what is made of it
 
 

@@ -157,8 +157,7 @@ def _plan_call(state: RunState, rules: Rules) -> Step:
         return Record((RunFailed(code="budget", message=spent),))
     coming = following(state, spread=rules.spread)
     if isinstance(coming, GiveUp):
-        overflow = bool(state.failures) and state.failures[-1].reason == OVERFLOW
-        return Record((RunFailed(code="context" if overflow else "model", message=coming.why),))
+        return Record((_given_up(state, coming.why),))
     model, pause = coming.model, coming.seconds if isinstance(coming, Wait) else 0.0
     if model not in rules.models:
         return _lacking(state, RunWaiting(what="model", name=model))
@@ -168,6 +167,15 @@ def _plan_call(state: RunState, rules: Rules) -> Step:
         return Record((retracted,))
     call = CallModel(turn=turn, attempt=attempt.number + 1 if attempt else 1, model=model)
     return Pause(Timer(state.failures[-1].at, pause, call)) if pause else call
+
+
+def _given_up(state: RunState, why: str) -> RunFailed:
+    if not state.failures or state.failures[-1].reason != OVERFLOW:
+        return RunFailed(code="model", message=why)
+    words = "the conversation is longer than the model can take"
+    if state.accepted and state.accepted.session_id:
+        words += "; it stays as it is, and another session can be begun"
+    return RunFailed(code="context", message=f"{words} ({why})")
 
 
 def following(state: RunState, *, spread: float = 1.0) -> Next:
