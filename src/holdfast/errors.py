@@ -230,8 +230,10 @@ class DataInUse(StoreError):
 
 
 class JournalDamaged(StoreError):
-    def __init__(self, run_id: str, seq: int, what: str) -> None:
-        super().__init__(f"run {run_id} is damaged at {seq}: {what}")
+    """`kind` says whether the journal is a run's or a session's."""
+
+    def __init__(self, run_id: str, seq: int, what: str, *, kind: str = "run") -> None:
+        super().__init__(f"{kind} {run_id} is damaged at {seq}: {what}")
         self.run_id, self.seq, self.what = run_id, seq, what
 
 

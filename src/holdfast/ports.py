@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.core.events import Choice, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
+from holdfast.core.luggage import Carried
 from holdfast.core.messages import Chunk, Gate, Request, ToolCall, ToolSpec
 from holdfast.core.session import Noted, SessionEvent, SessionState
 from holdfast.core.state import Grant
@@ -211,6 +212,16 @@ class Sessions(Protocol):
 
     def session_changes(self) -> AsyncGenerator[str, None]:
         """Ids of sessions, as their place or how they are told in a list may have changed. A hint."""
+        ...
+
+    async def take_in(
+        self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]
+    ) -> None:
+        """Keep a session that comes from elsewhere, with its runs, all of it or nothing.
+
+        Every run of it has ended, and stands in its place as `notes` tell. Raises Conflict if the
+        session or one of the runs is there.
+        """
         ...
 
     async def purge(self, *, before: float) -> Sequence[str]:

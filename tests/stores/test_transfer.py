@@ -6,13 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.app import open_app
-from holdfast.core.codec import encode_messages
+from holdfast.core.codec import encode, encode_messages
 from holdfast.core.events import ModelChoice, RunAccepted
 from holdfast.core.messages import BlobRef, Image, Text, UserMessage
-from holdfast.errors import Conflict, InvalidRequest, JournalDamaged, StoreError
+from holdfast.core.session import SessionCreated, SessionDeleted
+from holdfast.errors import (
+    Conflict,
+    InvalidRequest,
+    JournalDamaged,
+    SessionGone,
+    StoreError,
+)
 from holdfast.stores.archive import open_archive
 from holdfast.stores.database import open_reader
 from holdfast.stores.reading import link
+from holdfast.stores.sqlite import open_sqlite
 from holdfast.stores.transfer import (
     LONGEST_LINE,
     BlobLine,
@@ -448,3 +456,35 @@ def test_a_line_without_end_is_not_read_to_its_end():
     with pytest.raises(StoreError, match="a line is longer than any of an exported journal"):
         next(read_lines(Endless()))
     assert list(read_lines(io.BytesIO(b"a\nb"))) == [b"a\n", b"b"]
+
+
+def of_session(*run_ids):
+    """Lines of runs of one session that have not ended."""
+    asked = RunAccepted(input=(Text("hi"),), models=(ModelChoice("m"),), session_id="ses_1")
+    body = encode(asked)
+    for run_id in run_ids:
+        yield json.dumps({"holdfast_journal": 1, "run": run_id, "events": 1}).encode()
+        sum = link(b"", 1, 5.0, body).hex()
+        yield b'{"seq":1,"at":5.0,"body":%b,"sum":"%b"}' % (body, sum.encode())
+
+
+async def test_of_a_session_one_run_goes_at_a_time_wherever_it_comes_from(elsewhere):
+    for parcel in parcels(of_session("run_1", "run_2")):
+        take_in(elsewhere, parcel)
+    async with open_sqlite(elsewhere) as store:
+        members = await store.members("ses_1")
+        assert [(member.ordinal, member.run_id) for member in members] == [
+            (2, "run_2"),
+            (1, "run_1"),
+        ]
+        assert list(await store.queue()) == ["run_1"]
+
+
+async def test_a_run_of_a_session_that_was_deleted_is_refused(elsewhere):
+    async with open_sqlite(elsewhere) as store:
+        await store.note("ses_1", SessionCreated(), SessionDeleted())
+    (parcel,) = parcels(of_session("run_1"))
+    with pytest.raises(SessionGone):
+        take_in(elsewhere, parcel)
+    async with open_sqlite(elsewhere) as store:
+        assert len(await store.sessions(deleted=True)) == 1

@@ -17,18 +17,10 @@ from typing import Any
 
 import apsw
 
-from holdfast.core.codec import decode_messages, recall
-from holdfast.core.events import (
-    FINAL,
-    Event,
-    InputAdded,
-    InputEdited,
-    Recorded,
-    RunAccepted,
-    ToolFinished,
-    Unknown,
-)
-from holdfast.core.messages import BlobRef, Image, Part, UserMessage, lone
+from holdfast.core.codec import recall
+from holdfast.core.events import FINAL, Recorded
+from holdfast.core.messages import lone
+from holdfast.core.refs import refs
 from holdfast.errors import (
     FileDamaged,
     InvalidRequest,
@@ -44,7 +36,7 @@ from holdfast.stores.reading import link
 _NAMED = 3
 
 #: Where a run can be when nobody is looking.
-_PLACES = ("ready", "held", "resting", "ended")
+_PLACES = ("ready", "held", "resting", "behind", "ended")
 
 #: Pages copied at a time, between which whoever copies can be told to end.
 _PAGES = 500
@@ -78,6 +70,11 @@ class Archive:
 
     def __init__(self, connection: apsw.Connection | None) -> None:
         self._db = connection
+
+    @property
+    def connection(self) -> apsw.Connection | None:
+        """None if there is no file yet."""
+        return self._db
 
     # --- runs
 
@@ -299,31 +296,6 @@ def open_archive(path: Path) -> Iterator[Archive]:
     finally:
         if connection:
             connection.close()
-
-
-def refs(event: Event | Unknown) -> Iterator[BlobRef]:
-    """The blobs that an event refers to."""
-    match event:
-        case RunAccepted(input=parts, history=history):
-            yield from history
-            yield from _pictures(parts)
-        case InputAdded(parts=parts) | InputEdited(parts=parts):
-            yield from _pictures(parts)
-        case ToolFinished(blob=BlobRef() as ref):
-            yield ref
-
-
-def refs_in(history: bytes) -> Iterator[BlobRef]:
-    """The blobs that a conversation refers to which came with a run. Raises StoreError."""
-    for message in decode_messages(history):
-        if isinstance(message, UserMessage):
-            yield from _pictures(message.parts)
-
-
-def _pictures(parts: tuple[Part, ...]) -> Iterator[BlobRef]:
-    for part in parts:
-        if isinstance(part, Image) and part.blob:
-            yield part.blob
 
 
 def _open(path: Path) -> apsw.Connection | None:

@@ -24,6 +24,9 @@ from holdfast.errors import InvalidRequest
 #: Bytes of the largest body or blob. SQLite itself takes not much more.
 MOST_BYTES = 256 * 1024 * 1024
 
+#: Bytes of a body that stands in its row. A longer one stands among the blobs.
+LONG_BODY = 64 * 1024
+
 _ENDS = frozenset(FINAL)
 
 #: What is not written to a full disk: the space that is left is for what is under way to end.

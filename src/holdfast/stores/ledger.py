@@ -15,6 +15,7 @@ import apsw
 
 from holdfast.core.events import Recorded, RunAccepted, StopRequested
 from holdfast.core.lease import Lease, remaining
+from holdfast.core.luggage import Carried
 from holdfast.core.messages import lone
 from holdfast.core.session import Noted, SessionDeleted, SessionEvent
 from holdfast.errors import (
@@ -30,12 +31,10 @@ from holdfast.errors import (
 )
 from holdfast.ports import Census, Once
 from holdfast.stores import sessions
-from holdfast.stores.batch import Batch
+from holdfast.stores.batch import LONG_BODY, Batch
+from holdfast.stores.intake import take_session
 from holdfast.stores.reading import KEPT, find_once, link, read
 from holdfast.stores.roster import Roster, Run
-
-#: Bytes of a body that stands in its row. A longer one stands among the blobs.
-LONG_BODY = 64 * 1024
 
 #: Seconds until whoever wants to carry a run may ask again while the disk is full.
 FULL_PAUSE = 1.0
@@ -187,6 +186,12 @@ class Ledger:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
         self.stirred[session_id] = True
         return sessions.write_notes(self._db, session_id, events, at=self._now())
+
+    def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]) -> None:
+        if self.full:
+            raise StoreFull("there is no space left for the journal; nothing new is begun")
+        take_session(self._db, session_id, notes, runs)
+        self.stirred[session_id] = True
 
     def purge(self, before: float) -> Mapping[str, Sequence[str]]:
         """Returns the sessions that are gone, and their runs."""

@@ -26,10 +26,8 @@ from holdfast.core.events import (
     Wish,
 )
 from holdfast.core.lease import Lease
-from holdfast.core.session import (
-    Noted,
-    SessionEvent,
-)
+from holdfast.core.luggage import Carried
+from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
@@ -241,6 +239,18 @@ class MemoryStore:
 
     def session_changes(self) -> AsyncGenerator[str, None]:
         return self._session_watchers.changes()
+
+    async def take_in(
+        self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]
+    ) -> None:
+        await anyio.lowlevel.checkpoint()
+        for run in runs:
+            if run.run_id in self._runs:
+                raise Conflict(f"run {run.run_id} already exists")
+        self._sessions.take_in(session_id, notes, [run.run_id for run in runs])
+        for run in runs:
+            self._runs[run.run_id] = _Run(list(run.journal), session_id)
+            self._blobs.update(run.blobs)
 
     async def purge(self, *, before: float) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()

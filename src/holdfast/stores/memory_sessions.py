@@ -17,6 +17,7 @@ from holdfast.core.session import (
     SessionState,
     first_words,
     fold_session,
+    replay_session,
 )
 from holdfast.errors import Conflict, NotFound, SessionGone
 
@@ -68,6 +69,13 @@ class MemorySessions(dict[str, Session]):
         words = "" if state.name else first_words(first.input)
         self._write(session_id, RunAdded(run_id=run_id, ordinal=state.runs + 1, words=words))
         self[session_id].runs.append(run_id)
+
+    def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[str]) -> None:
+        """Keep one that comes from elsewhere. Raises Conflict."""
+        if session_id in self:
+            raise Conflict(f"session {session_id} already exists")
+        self[session_id] = Session(list(notes), replay_session(notes), list(runs))
+        self._stir(session_id)
 
     def listed(
         self, *, archived: bool | None, deleted: bool, text: str, before: str

@@ -7,6 +7,7 @@ session's journal adds up to stands beside it, so that a list need not read jour
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -32,7 +33,6 @@ from holdfast.errors import (
     JournalDamaged,
     NotFound,
     SessionGone,
-    StoreError,
 )
 from holdfast.ports import Member, SessionEntry
 from holdfast.stores.reading import entry_of, link
@@ -112,8 +112,25 @@ def _write(
         batch.append(noted)
         rows.append((noted.seq, at, noted.body, chain))
     key = _put(db, session_id, found.key if found else None, state, chain)
-    db.executemany("insert into session_event values (?, ?, ?, ?, ?)", [(key, *r) for r in rows])
+    _insert_notes(db, key, rows)
     return batch
+
+
+def insert_session(
+    db: apsw.Connection,
+    session_id: str,
+    state: SessionState,
+    rows: Sequence[tuple[int, float, bytes, bytes]],
+) -> None:
+    """Keep a journal that comes from elsewhere, row by row, and what it adds up to."""
+    key = _put(db, session_id, None, state, rows[-1][-1])
+    _insert_notes(db, key, rows)
+
+
+def _insert_notes(
+    db: apsw.Connection, key: int, rows: Sequence[tuple[int, float, bytes, bytes]]
+) -> None:
+    db.executemany("insert into session_event values (?, ?, ?, ?, ?)", [(key, *r) for r in rows])
 
 
 def _put(
@@ -189,7 +206,8 @@ def read_notes(db: apsw.Connection, session_id: str, *, after: int = 0) -> Seque
     for expected, (seq, at, body, sum) in enumerate(rows, after + 1):
         whole = isinstance(at, float) and isinstance(body, bytes) and isinstance(chain, bytes)
         if seq != expected or not whole or link(chain, seq, at, body) != sum:
-            raise JournalDamaged(session_id, expected, "it is missing or is not what was written")
+            said = "it is missing or is not what was written"
+            raise JournalDamaged(session_id, expected, said, kind="session")
         chain = sum
         notes.append(recall_note(seq, at, body))
     return notes
@@ -226,7 +244,12 @@ def session_entries(
         " order by pinned desc, moved_at desc, key desc limit ?",
         (*values, limit),
     ).fetchall()
-    return [_entry(db, id, _decode(id, state)) for id, state in rows]
+    entries = []
+    for id, state in rows:
+        # What cannot be read is left out, and hides nothing that comes after it.
+        with suppress(JournalDamaged):
+            entries.append(_entry(db, id, _decode(id, state)))
+    return entries
 
 
 def members_of(
@@ -272,5 +295,6 @@ def _look(db: apsw.Connection, session_id: str) -> _Row | None:
 def _decode(session_id: str, state: bytes) -> SessionState:
     try:
         return _states.decode(state)
-    except msgspec.DecodeError as error:
-        raise StoreError(f"session {session_id} cannot be read: {error}") from error
+    except (msgspec.DecodeError, TypeError) as error:
+        said = f"what is listed of it cannot be read: {error}"
+        raise JournalDamaged(session_id, 1, said, kind="session") from error

@@ -32,6 +32,7 @@ import apsw
 
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
+from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
 from holdfast.ports import Census, Entry, Member, Once, SessionEntry
@@ -249,6 +250,11 @@ class SqliteStore:
 
     def session_changes(self) -> AsyncGenerator[str, None]:
         return self._session_watchers.changes()
+
+    async def take_in(
+        self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]
+    ) -> None:
+        await self._writer.ask(Ledger.take_in, session_id, notes, runs)
 
     async def purge(self, *, before: float) -> Sequence[str]:
         gone: Mapping[str, Sequence[str]] = await self._writer.ask(Ledger.purge, before)

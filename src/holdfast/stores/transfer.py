@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -22,24 +20,26 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.codec import recall, record
-from holdfast.core.events import (
-    FINAL,
-    Event,
-    Recorded,
-    RunAccepted,
-    RunQueued,
-    RunStarted,
-    ToolFinished,
-    Unknown,
+from holdfast.core.arrival import (
+    LONGEST_ID,
+    WORKER,
+    check_blobs,
+    check_names,
+    check_story,
+    closed,
+    is_id,
+    placed,
 )
-from holdfast.core.run import fold, replay
-from holdfast.core.state import RunState, ToolState
-from holdfast.errors import Conflict, IllegalEvent, InvalidRequest, JournalDamaged, StoreError
-from holdfast.stores.archive import Archive, Row, refs, refs_in
+from holdfast.core.codec import recall
+from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, RunQueued, RunStarted
+from holdfast.core.luggage import Carried
+from holdfast.core.mask import Mask
+from holdfast.core.run import replay
+from holdfast.core.state import RunState
+from holdfast.errors import InvalidRequest, JournalDamaged, SessionGone, StoreError
+from holdfast.stores.archive import Archive, Row
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import LONG_BODY
-from holdfast.stores.mask import Mask
+from holdfast.stores.intake import insert_run, refuse_known
 from holdfast.stores.reading import link
 
 VERSION = 1
@@ -47,18 +47,8 @@ VERSION = 1
 #: Bytes. No line of ours is longer than this, and none that is longer is read to its end.
 LONGEST_LINE = 128 * 1024 * 1024
 
-#: Seconds since 1970, up to the year 9999: what can be shown as a time.
-_LATEST = 253_402_300_799.0
-
-#: Epochs count grants of one run. Beyond this, others would not read the same number.
-_HIGHEST_EPOCH = 2**53
-
-#: Characters of an id, and what a file system takes for more than a name.
-_LONGEST_ID = 128
-_NO_NAME = (" ", "/", "\\", "..")
-
-#: Who closes the calls of a run that is taken in.
-_WORKER = "import"
+_DELETED = "select 1 from session where id = ? and deleted_at is not null"
+_BUSY = "select 1 from run where session = ? and session != '' and place != 'ended'"
 
 
 class Header(Struct, frozen=True):
@@ -227,8 +217,8 @@ def _read(kind: type[_Line], number: int, line: bytes) -> _Line:
 def _check(parcel: Parcel) -> Sequence[Recorded]:
     """The events, each as it was when it left, or masked by whoever sent it."""
     run_id, masked = parcel.header.run, frozenset(parcel.header.masked)
-    if not _is_id(run_id):
-        raise JournalDamaged(run_id[:_LONGEST_ID] or "without an id", 1, "that is no id of a run")
+    if not is_id(run_id):
+        raise JournalDamaged(run_id[:LONGEST_ID] or "without an id", 1, "that is no id of a run")
     recorded: list[Recorded] = []
     before = b""
     for expected, line in enumerate(parcel.events, 1):
@@ -243,60 +233,16 @@ def _check(parcel: Parcel) -> Sequence[Recorded]:
             recorded.append(recall(line.seq, line.at, body))
         except StoreError as error:
             raise JournalDamaged(run_id, line.seq, str(error)) from error
-    _check_story(run_id, recorded)
+    check_story(run_id, recorded)
     _check_blobs(parcel, recorded)
     return recorded
-
-
-def _is_id(text: str) -> bool:
-    fits = 1 <= len(text) <= _LONGEST_ID and text.isprintable()
-    return fits and not any(part in text for part in _NO_NAME)
-
-
-def _check_story(run_id: str, recorded: Sequence[Recorded]) -> None:
-    if not recorded or not isinstance(recorded[0].event, RunAccepted):
-        raise JournalDamaged(run_id, 1, "a run begins by being accepted, and this one does not")
-    for one in recorded:
-        _check_place(run_id, one, last=one is recorded[-1])
-    try:
-        replay(recorded)
-    except IllegalEvent as error:
-        raise JournalDamaged(run_id, len(recorded), str(error)) from error
-
-
-def _check_place(run_id: str, one: Recorded, *, last: bool) -> None:
-    if not 0 <= one.at <= _LATEST:
-        raise JournalDamaged(run_id, one.seq, "its time is none that a clock shows")
-    if isinstance(one.event, RunStarted) and not 0 < one.event.epoch < _HIGHEST_EPOCH:
-        raise JournalDamaged(run_id, one.seq, "its epoch is none that a worker has")
-    if isinstance(one.event, FINAL) and not last:
-        raise JournalDamaged(run_id, one.seq + 1, "it comes after the end of the run")
 
 
 def _check_blobs(parcel: Parcel, recorded: Sequence[Recorded]) -> None:
     """Each is what its name says, and none that the run needs is missing."""
     run_id, here = parcel.header.run, {blob.blob: blob.data for blob in parcel.blobs}
-    for name, data in here.items():
-        if sha256(data).hexdigest() != name:
-            raise JournalDamaged(run_id, 1, f"blob {name} is not what it was")
-    for one in recorded:
-        try:
-            for ref in _all_refs(one.event, here):
-                if ref not in here:
-                    raise JournalDamaged(run_id, one.seq, f"blob {ref} did not come with it")
-        except JournalDamaged:
-            raise
-        except StoreError as error:
-            raise JournalDamaged(run_id, one.seq, str(error)) from error
-
-
-def _all_refs(event: Event | Unknown, here: dict[str, bytes]) -> Iterator[str]:
-    """Those in the conversation that came with the run as well."""
-    for ref in refs(event):
-        yield ref.sha256
-    if isinstance(event, RunAccepted):
-        for ref in chain.from_iterable(refs_in(here[ref.sha256]) for ref in event.history):
-            yield ref.sha256
+    check_names(run_id, here)
+    check_blobs(run_id, recorded, here)
 
 
 def _unhex(text: str) -> bytes:
@@ -332,68 +278,33 @@ def _distrust(run_id: str, recorded: Sequence[Recorded], at: float) -> Sequence[
         )
     if not state.open_tools:
         return recorded
-    return [*recorded, *_placed(state, at, _closing(state))]
+    return [*recorded, *placed(state, at, _closing(state))]
 
 
 def _closing(state: RunState) -> Iterator[Event]:
     """As a worker would write it that takes the run over and lets go of it."""
-    yield RunStarted(worker=_WORKER, epoch=state.epoch + 1)
+    yield RunStarted(worker=WORKER, epoch=state.epoch + 1)
     for tool in state.open_tools:
-        yield _closed(tool)
-    yield RunQueued(why="drained", worker=_WORKER, detail="it was taken in from elsewhere")
-
-
-def _closed(tool: ToolState) -> ToolFinished:
-    if tool.starts:
-        told = "the run was carried elsewhere meanwhile; it may have had effects, so find out first"
-        return ToolFinished(call_id=tool.call.id, outcome="unknown", output=told)
-    told = "the run was carried elsewhere before it began; ask again if it is still needed"
-    return ToolFinished(call_id=tool.call.id, outcome="not_started", output=told)
-
-
-def _placed(state: RunState, at: float, events: Iterable[Event]) -> Iterator[Recorded]:
-    for event in events:
-        one = record(state.seq + 1, at, event)
-        state = fold(state, one)
-        yield one
+        yield closed(tool)
+    yield RunQueued(why="drained", worker=WORKER, detail="it was taken in from elsewhere")
 
 
 # --- rows -----------------------------------------------------------------------------------
 
 
 def _insert(connection: apsw.Connection, parcel: Parcel, recorded: Sequence[Recorded]) -> None:
-    run_id = parcel.header.run
-    if connection.execute("select 1 from run where id = ?", (run_id,)).get:
-        raise Conflict(f"run {run_id} is here already")
-    ended = isinstance(recorded[-1].event, FINAL)
-    at, state = recorded[0].at, replay(recorded)
-    session = state.accepted.session_id if state.accepted else ""
-    connection.execute(
-        "insert into run (id, place, epoch, accepted_at, ready_at, ready_in, session)"
-        " values (?, ?, ?, ?, ?, 0, ?)",
-        (run_id, "ended" if ended else "ready", state.epoch, at, at, session),
-    )
-    key = connection.last_insert_rowid()
-    for blob in parcel.blobs:
-        _keep(connection, key, blob.blob, blob.data)
-    for row in _chained(recorded):
-        long = sha256(row.body).hexdigest() if len(row.body) > LONG_BODY else None
-        if long:
-            _keep(connection, key, long, row.body)
-        connection.execute(
-            "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)",
-            (key, row.seq, row.at, None if long else row.body, long, row.sum),
-        )
+    run_id, session = parcel.header.run, _session(recorded)
+    refuse_known(connection, run_id)
+    if connection.execute(_DELETED, (session,)).get:
+        raise SessionGone(session)
+    place = "ended"
+    if not isinstance(recorded[-1].event, FINAL):
+        # One run of a session goes at a time.
+        place = "behind" if connection.execute(_BUSY, (session,)).get else "ready"
+    blobs = {blob.blob: blob.data for blob in parcel.blobs}
+    insert_run(connection, Carried(run_id, recorded, blobs), place=place, session=session)
 
 
-def _chained(recorded: Iterable[Recorded]) -> Iterator[Row]:
-    """With sums made anew, so that they hold for masked bodies too."""
-    chain = b""
-    for one in recorded:
-        chain = link(chain, one.seq, one.at, one.body)
-        yield Row(one.seq, one.at, one.body, chain)
-
-
-def _keep(connection: apsw.Connection, key: int, name: str, body: bytes) -> None:
-    connection.execute("insert or ignore into blob values (?, ?)", (name, body))
-    connection.execute("insert or ignore into blob_use values (?, ?)", (name, key))
+def _session(recorded: Sequence[Recorded]) -> str:
+    first = recorded[0].event
+    return first.session_id if isinstance(first, RunAccepted) else ""

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from hashlib import sha256
 
 import anyio
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core.codec import note, record
 from holdfast.core.events import InputEdited, RunCancelled, RunCompleted, StopRequested
-from holdfast.core.messages import Text
+from holdfast.core.luggage import Carried
+from holdfast.core.messages import BlobRef, Text
 from holdfast.core.session import (
+    Noted,
     RunAdded,
     SessionArchived,
     SessionCreated,
     SessionDeleted,
+    SessionEvent,
     SessionPinned,
     SessionRenamed,
     SessionRestored,
@@ -33,8 +38,11 @@ from holdfast.errors import (
     SessionBusy,
     SessionGone,
 )
-from holdfast.ports import Census, Once, Store
+from holdfast.ports import Census, Member, Once, Store
 from holdfast.testing.contracts import ACCEPTED, TTL
+
+#: Of a run that was asked to stop before it began.
+ENDED = (record(2, 7.0, StopRequested()), record(3, 8.0, RunCancelled()))
 
 ASKED = replace(ACCEPTED, session_id="ses_1", input=(Text("what likes shade?"),))
 
@@ -54,6 +62,21 @@ async def end(store: Store, *, ttl: float = 60.0) -> str:
     (lease,) = await store.claim("a", ttl=ttl)
     await store.append(lease, RunCompleted(), seen=len(await store.read(lease.run_id)))
     return lease.run_id
+
+
+def elsewhere() -> tuple[list[Noted], list[Carried]]:
+    """A session of two runs, as it comes from another store."""
+    blue = BlobRef(sha256=sha256(b"blue").hexdigest(), size=4)
+    asked = replace(ASKED, session_id="ses_9", history=(blue,))
+    runs = [
+        Carried("run_a", [record(1, 5.0, asked), *ENDED], {blue.sha256: b"blue"}),
+        Carried("run_b", [record(1, 6.0, replace(asked, history=())), *ENDED]),
+    ]
+    events: list[SessionEvent] = [
+        SessionCreated(title="Blue"),
+        *(RunAdded(run_id=run.run_id, ordinal=at) for at, run in enumerate(runs, 1)),
+    ]
+    return [note(seq, 4.0 + seq, event) for seq, event in enumerate(events, 1)], runs
 
 
 async def ids(store: Store, **wanted: object) -> list[str]:
@@ -324,3 +347,59 @@ class ConversationContract:
                 await anyio.sleep(0.01)
                 await begin(store, "run_1", session="ses_7")
             assert heard == ["ses_7"]
+
+    # --- from elsewhere
+
+    async def test_a_session_is_taken_in_with_its_runs(self, store: Store) -> None:
+        notes, runs = elsewhere()
+        await store.take_in("ses_9", notes, runs)
+        assert list(await store.notes("ses_9")) == list(notes)
+        assert [list(await store.read(run.run_id)) for run in runs] == [
+            list(run.journal) for run in runs
+        ]
+        assert list(await store.members("ses_9")) == [
+            Member(2, "run_b", True),
+            Member(1, "run_a", True),
+        ]
+        entry = await store.session("ses_9")
+        assert (entry.state, entry.live) == (replay_session(notes), 0)
+        assert await store.blob(sha256(b"blue").hexdigest()) == b"blue"
+        assert await ids(store) == ["ses_9"]
+
+    async def test_what_was_taken_in_is_nobodys_to_carry_and_can_be_gone_on_with(
+        self, store: Store
+    ) -> None:
+        await store.take_in("ses_9", *elsewhere())
+        assert await claimed(store) == []
+        assert await store.census() == Census(0, 0)
+        await begin(store, "run_c", session="ses_9")
+        assert [member.run_id for member in await store.members("ses_9", limit=1)] == ["run_c"]
+        assert await claimed(store) == ["run_c"]
+
+    async def test_of_a_session_that_is_there_in_part_nothing_is_taken_in(
+        self, store: Store
+    ) -> None:
+        notes, runs = elsewhere()
+        await begin(store, "run_b")
+        with pytest.raises(Conflict):
+            await store.take_in("ses_1", notes, runs)
+        with pytest.raises(Conflict):
+            await store.take_in("ses_9", notes, runs)
+        for missing in (store.session("ses_9"), store.read("run_a")):
+            with pytest.raises(NotFound):
+                await missing
+
+    async def test_that_a_session_was_taken_in_is_announced(self, store: Store) -> None:
+        heard: list[str] = []
+        async with (
+            aclosing(store.session_changes()) as changes,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def listen() -> None:
+                heard.append(await anext(changes))
+
+            tasks.start_soon(listen)
+            await anyio.sleep(0.01)
+            await store.take_in("ses_9", *elsewhere())
+        assert heard == ["ses_9"]

@@ -21,6 +21,7 @@ import anyio
 
 from holdfast.core.events import Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
+from holdfast.core.luggage import Carried
 from holdfast.core.messages import ToolSpec
 from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import StoreFull, StoreUnavailable
@@ -156,6 +157,11 @@ class FaultyStore:
         async for session_id in self._store.session_changes():
             await self._pass()
             yield session_id
+
+    async def take_in(
+        self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]
+    ) -> None:
+        await self._write(lambda: self._store.take_in(session_id, notes, runs))
 
     async def purge(self, *, before: float) -> Sequence[str]:
         return await self._write(lambda: self._store.purge(before=before))

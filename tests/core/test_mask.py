@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from holdfast.stores.mask import MASK, Mask
+from holdfast.core.mask import MASK, Mask
 
 SECRET = "sk-very-secret"
 
