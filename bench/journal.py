@@ -43,6 +43,7 @@ from holdfast.stores.database import open_writer
 from holdfast.stores.reading import link
 from holdfast.stores.sqlite import SqliteStore, open_sqlite
 
+INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
 ACCEPTED = RunAccepted(input=(Text("hi"),), models=(ModelChoice("model"),))
 WORD = TextStreamed(turn=1, attempt=1, text="word ")
 
@@ -124,7 +125,7 @@ def _bare_inserts(path: Path, writers: int, each: int) -> float:
             chain = link(chain, seq, 0.0, body)
             rows.append((run, seq, 0.0, body, None, chain))
         with connection:
-            connection.executemany("insert into event values (?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(INSERT, rows)
     took = perf_counter() - began
     connection.close()
     return writers * each / took
@@ -195,7 +196,7 @@ def _fill(path: Path, runs: int, each: int) -> None:
             for seq, body in enumerate(bodies, 1):
                 chain = link(chain, seq, 0.0, body)
                 rows.append((key, seq, 0.0, body, None, chain))
-            connection.executemany("insert into event values (?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(INSERT, rows)
     connection.close()
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.core.codec import Link
 from holdfast.core.events import Choice, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
@@ -78,11 +79,15 @@ class Journal(Protocol):
         first: RunAccepted,
         *,
         blobs: Mapping[str, bytes] = {},
+        history: Sequence[Link] = (),
         once: Once | None = None,
         alone: bool = False,
         stop: StopRequested | None = None,
     ) -> Recorded:
         """Begin a run's journal; the run is ready to be claimed. Raises Conflict if it exists.
+
+        `history` is the conversation whose last link `first` names, the oldest first. What of it came
+        with an earlier run is not kept again.
 
         With `once`, raises AlreadyAccepted if that very request was, and KeyReused if another was
         under that key, for a day.
@@ -287,6 +292,13 @@ class Blobs(Protocol):
 
     async def blob(self, sha256: str) -> bytes:
         """Raises NotFound."""
+        ...
+
+    async def chain(self, sha256: str) -> Sequence[bytes]:
+        """The blobs of a conversation up to this one, the oldest first, in one go.
+
+        Raises NotFound, or StoreError if they are no conversation.
+        """
         ...
 
 

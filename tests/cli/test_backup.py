@@ -77,7 +77,7 @@ def test_a_copy_that_is_cut_off_leaves_nothing(keep, data, tmp_path):
     keep()
     db = apsw.Connection(str(data / "journal.db"))
     for n in range(20):
-        db.execute("insert into blob values (?, zeroblob(5000000))", (str(n),))
+        db.execute("insert into blob (sha256, body) values (?, zeroblob(5000000))", (str(n),))
     db.close()
     out = tmp_path / "out"
     out.mkdir()

@@ -1,3 +1,4 @@
+from hashlib import sha256
 from math import inf, nan
 
 import msgspec
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 from holdfast.core.codec import (
     canonical,
     decode,
-    decode_messages,
+    decode_history,
     encode,
-    encode_messages,
+    link_before,
+    link_messages,
+    read_link,
     recall,
     record,
 )
@@ -26,7 +29,7 @@ from holdfast.core.events import (
     ToolProgressed,
     Unknown,
 )
-from holdfast.core.messages import AssistantMessage, Text, ToolMessage, UserMessage
+from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, ToolMessage, UserMessage
 from holdfast.core.run import effect
 from holdfast.core.usage import Usage
 from holdfast.core.watchdog import Patience
@@ -173,18 +176,60 @@ def test_a_conversation_comes_back_exactly():
         AssistantMessage(text="\x00", calls=(call(),)),
         ToolMessage(call_id="c1", tool="pay", output="".join(ODD), ok=False),
     )
-    assert decode_messages(encode_messages(conversation)) == conversation
+    links = link_messages(conversation)
+    assert decode_history(link.body for link in links) == conversation
+    assert decode_history(()) == link_messages(()) == ()
+
+
+def test_a_conversation_that_goes_on_begins_with_the_same_links():
+    said = [UserMessage(parts=(Text(f"{n}"),)) for n in range(4)]
+    links = link_messages(said)
+    assert link_messages(said[:3]) == links[:3]
+    assert link_messages(said[1:])[0] != links[1]
+    assert [link_before(link.body) for link in links] == ["", *(link.name for link in links[:3])]
+    assert all(sha256(link.body).hexdigest() == link.name for link in links)
+
+
+def test_a_link_tells_which_pictures_are_in_it():
+    shown = UserMessage(parts=(Image(blob=BlobRef("ab", 2)), Image(url="https://x.test")))
+    one, other = link_messages((shown, shown))
+    assert one.pictures == other.pictures == ("ab",)
+    assert read_link(other.body) == other != one
+
+
+def test_a_conversation_in_one_piece_is_still_read():
+    said = (UserMessage(parts=(Text("hi"),)), AssistantMessage(text="ho"))
+    whole = msgspec.json.encode(said)
+    assert decode_history((whole,)) == said
+    assert read_link(whole) is None and link_before(whole) == ""
 
 
 def test_a_conversation_with_half_a_character_is_refused():
     with pytest.raises(InvalidRequest, match="half a character"):
-        encode_messages((AssistantMessage(text="\ude00"),))
+        link_messages((AssistantMessage(text="\ude00"),))
 
 
-@pytest.mark.parametrize("body", [b"[", b"[{}]", b'[{"role":"judge"}]', b'[{"role":"\xff"}]'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[",
+        b"[{}]",
+        b'[{"role":"judge"}]',
+        b'[{"role":"\xff"}]',
+        b"{}",
+        b'{"before":1}',
+        b"\x00",
+    ],
+)
 def test_a_damaged_conversation_is_a_store_error(body):
     with pytest.raises(StoreError, match="a stored conversation cannot be read"):
-        decode_messages(body)
+        decode_history((body,))
+    if not body.startswith(b"["):
+        with pytest.raises(StoreError, match="a stored conversation cannot be read"):
+            read_link(body)
+        with pytest.raises(StoreError, match="a stored conversation cannot be read"):
+            link_before(body)
 
 
 # --- arguments

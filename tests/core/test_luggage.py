@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import luggage as module
-from holdfast.core.codec import encode_messages, note
+from holdfast.core.codec import link_messages, note
 from holdfast.core.events import Parent, RunCancelled, RunCompleted, Unknown
 from holdfast.core.luggage import Carried, Luggage, pack, unpack, write_page
 from holdfast.core.messages import BlobRef, Text, UserMessage
@@ -30,7 +30,8 @@ def blob(body):
     return BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
 
 
-HISTORY = encode_messages((UserMessage(parts=(Text(f"my key is {SECRET}"),)),))
+(LINK,) = link_messages((UserMessage(parts=(Text(f"my key is {SECRET}"),)),))
+HISTORY = LINK.body
 
 
 def asked(text="what likes shade?", **fields):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import aclosing
 from hashlib import sha256
+from random import Random
 
 from holdfast.calls.tasks import task_group
 from holdfast.core.events import InputAdded, RunCompleted, StopRequested
@@ -74,7 +75,7 @@ async def keep_a_diary(diary, name="run"):
             await diary.append(leases[one], said(f"one, {number} "))
             await diary.append(leases[three], said(f"three, {number} " * 50))
         await diary.wish(two, InputAdded(parts=(Text("and this"),)))
-        await diary.append(leases[two], said("long " * 15_000))
+        await diary.append(leases[two], said(Random(1).randbytes(37_500).hex()))
         await diary.wish(two, StopRequested())
         await diary.append(leases[two], RunCompleted())
         await diary.append(leases[one], said("Done."), RunCompleted())

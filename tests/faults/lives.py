@@ -30,7 +30,7 @@ from holdfast.core.messages import Text
 from holdfast.core.run import replay
 from holdfast.errors import Conflict
 from holdfast.ports import Review
-from holdfast.stores.reading import link
+from holdfast.stores.reading import has_packs, link, stored
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.disk import KINDS, Disk
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
@@ -116,12 +116,16 @@ def check_file(path):
     connection = apsw.Connection(str(path))
     assert connection.pragma("integrity_check") == "ok"
     if connection.execute("select count(*) from sqlite_schema where name = 'event'").get:
-        rows = connection.execute(
-            "select run, seq, at, coalesce(event.body, blob.body), sum from event"
-            " left join blob on blob.sha256 = long order by run, seq"
-        )
-        check_chain(rows)
+        check_chain(rows_of(connection))
     connection.close()
+
+
+def rows_of(connection):
+    """Every event: its run, its place and time, its body and its sum."""
+    packs = has_packs(connection)
+    for key, run_id in connection.execute("select key, id from run order by id").fetchall():
+        for one in stored(connection, run_id, key, packs=packs):
+            yield run_id, one.seq, one.at, one.body, one.sum
 
 
 def check_chain(rows):

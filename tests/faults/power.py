@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.errors import StoreError
 from holdfast.stores.database import open_writer
-from tests.faults.lives import check_chain
+from tests.faults.lives import check_chain, rows_of
 
 #: Bytes that a disk writes at once, or not at all.
 SECTOR = 512
@@ -177,12 +177,7 @@ def journals(path):
     connection = open_writer(path)
     try:
         assert connection.pragma("integrity_check") == "ok", "the database is not whole"
-        rows = list(
-            connection.execute(
-                "select id, seq, at, coalesce(event.body, blob.body), sum from event"
-                " join run on run.key = run left join blob on blob.sha256 = long order by id, seq"
-            )
-        )
+        rows = list(rows_of(connection))
     finally:
         connection.close()
     check_chain(rows)

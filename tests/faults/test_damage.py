@@ -131,7 +131,7 @@ async def test_a_bit_that_turned_in_the_database_is_never_served(stored):
     found = 0
     for place in range(0, len(stored.closed), STRIDE):
         found += await stored.spoil(turned(stored.closed, place)) > 0
-    assert found > len(stored.closed) // STRIDE // 3
+    assert found > len(stored.closed) // STRIDE // 4
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from holdfast.stores import database
 from holdfast.stores.sqlite import open_sqlite
 from holdfast.testing.disk import Disk
 from tests.faults.diary import Diary, keep_a_diary
+from tests.faults.lives import rows_of
 from tests.faults.power import Aftermath, states
 
 pytestmark = [pytest.mark.real_time, pytest.mark.seeds]
@@ -138,12 +139,8 @@ def version_after(files, folder, bodies):
     assert bring_up_to_date(path) == version
     connection = apsw.Connection(str(path))
     assert connection.pragma("user_version") == AS_IT_IS + 1 and "note" in columns(connection)
-    rows = connection.execute(
-        "select id, coalesce(event.body, blob.body) from event join run on run.key = run"
-        " left join blob on blob.sha256 = long order by id, seq"
-    )
     kept = {}
-    for id, body in rows:
+    for id, _, _, body, _ in rows_of(connection):
         kept.setdefault(id, []).append(body)
     connection.close()
     assert kept == bodies

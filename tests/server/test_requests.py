@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.config import ModelSettings, Settings
 from holdfast.config.settings import AgentSettings, ToolSettings
-from holdfast.core.codec import decode, decode_messages, encode, encode_messages
+from holdfast.core.codec import decode, decode_history, encode, link_messages
 from holdfast.core.messages import AssistantMessage, Image, Text, ToolSpec, UserMessage
 from holdfast.core.usage import Budget
 from holdfast.server.problems import Problem
@@ -755,7 +755,7 @@ def read_whatever(data):
         if isinstance(found, RunRequest):
             run, history, blobs = accepted(replace(found, tools=None))
             assert decode(encode(run)) == run and run.input
-            assert decode_messages(encode_messages(history)) == history
+            assert decode_history(link.body for link in link_messages(history)) == history
             pictures = {part.blob.sha256 for part in run.input if getattr(part, "blob", None)}
             assert pictures <= blobs.keys()
     assert read_stop(data) and fingerprint(data)

@@ -177,8 +177,9 @@ async def test_a_run_whose_journal_makes_no_sense_is_marked_too(tmp_path):
         run_id = await app.runs.accept(app.prepare("hi"))
     connection = apsw.Connection(str(tmp_path / "journal.db"))
     at, body, sum = connection.execute("select at, body, sum from event").get
-    again = (1, 2, at, body, None, link(sum, 2, at, body))
-    connection.execute("insert into event values (?, ?, ?, ?, ?, ?)", again)
+    again = (1, 2, at, body, link(sum, 2, at, body))
+    insert = "insert into event (run, seq, at, body, sum) values (?, ?, ?, ?, ?)"
+    connection.execute(insert, again)
     connection.close()
     async with open_app(data=tmp_path, models=models, work=False) as app:
         service = Service(app.runs, app.means, Settings(data=tmp_path))

@@ -2,14 +2,20 @@ import resource
 import stat
 import sys
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from subprocess import run
 
+import anyio
 import apsw
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.app import open_app
+from holdfast.core.codec import encode, link_messages
 from holdfast.core.events import RunAccepted, RunCompleted, RunQueued
+from holdfast.core.messages import BlobRef, Image, Text, UserMessage
 from holdfast.errors import (
     FileDamaged,
     InvalidRequest,
@@ -19,6 +25,11 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.stores.archive import open_archive
+from holdfast.stores.database import APPLICATION, open_writer, scripts
+from holdfast.stores.reading import link
+from holdfast.stores.sqlite import open_sqlite
+from holdfast.stores.transfer import export
+from holdfast.testing.contracts import ACCEPTED, STARTED
 from holdfast.testing.scripted import ScriptedModel
 
 ENDED, LIVE = "run_aa11", "run_aa22"
@@ -58,7 +69,7 @@ def test_events_are_read_from_anywhere(archive):
 
 
 def test_blobs_are_those_that_events_refer_to(archive):
-    assert sorted(len(body) for _, body in archive.blobs(ENDED)) == [59, 100_000]
+    assert sorted(len(body) for _, body in archive.blobs(ENDED)) == [83, 100_000]
     assert list(archive.blobs(LIVE)) == []
 
 
@@ -252,7 +263,10 @@ def test_whatever_stands_there_is_damage_and_no_surprise(journals, spoil, change
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("delete from run where id = 'run_aa11'", "a row of (event|blob_use) has lost its run"),
+        (
+            "delete from run where id = 'run_aa11'",
+            "a row of (event|blob_use|link_use) has lost its run",
+        ),
         ("delete from blob", "a row of (event|blob_use) has lost its blob"),
         ("update run set id = x'ff' where id = 'run_aa11'", "the id of a run is no text"),
     ],
@@ -419,3 +433,79 @@ def test_there_is_nothing_to_back_up_before_there_is_a_file(tmp_path):
     told = pytest.raises(StoreError, match="there is no journal to back up yet")
     with open_archive(tmp_path / "journal.db") as archive, told:
         archive.back_up(tmp_path / "copy.db")
+
+
+# --- conversations that came with a run
+
+
+@pytest.fixture
+def talked(tmp_path):
+    """A run with a conversation of three messages, and a picture in the first."""
+    picture = b"a picture"
+    shown = Image(blob=BlobRef(sha256(picture).hexdigest(), len(picture)))
+    said = [UserMessage(parts=(shown,)), *(UserMessage(parts=(Text(w),)) for w in ("a", "b"))]
+    links = link_messages(said)
+    head = BlobRef(links[-1].name, len(links[-1].body))
+    path = tmp_path / "talked" / "journal.db"
+
+    async def talk():
+        async with open_sqlite(path) as store:
+            first = replace(ACCEPTED, history=(head,))
+            await store.accept("run_1", first, blobs={shown.blob.sha256: picture}, history=links)
+
+    anyio.run(talk)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("update link set body = x'00' where key = 1", "is not what it was"),
+        ("update link set body = 'text' where key = 2", "is gone"),
+        ("update link set before = null where key = 2", "is gone, or nobody keeps it"),
+        ("update link set before = null where key = 3", "is gone, or nobody keeps it"),
+        ("delete from link where key = 3", "is gone, or nobody keeps it"),
+        ("delete from link where key = 1", "is gone, or nobody keeps it"),
+        ("delete from link_use", "is gone, or nobody keeps it"),
+        ("delete from link_blob", "is gone, or nobody keeps it"),
+        ("delete from blob", "is gone"),
+    ],
+)
+def test_damage_to_a_conversation_is_found(talked, statement, what):
+    with open_archive(talked) as archive:
+        assert archive.verify("run_1") == 1
+        assert len(list(archive.blobs("run_1"))) == 4
+    connection = apsw.Connection(str(talked))
+    connection.execute(statement)
+    connection.close()
+    with open_archive(talked) as archive, pytest.raises(JournalDamaged, match=f"blob .* {what}"):
+        archive.verify("run_1")
+
+
+def test_a_file_that_nobody_has_written_to_since_is_read_as_it_lies(tmp_path):
+    path = tmp_path / "journal.db"
+    db = apsw.Connection(str(path))
+    for script in scripts()[:3]:
+        db.execute(script)
+    db.pragma("user_version", 3)
+    db.pragma("application_id", APPLICATION)
+    db.execute("insert into run (id, place, accepted_at) values ('run_1', 'ready', 1.0)")
+    whole = msgspec.json.encode((UserMessage(parts=(Text("hi"),)),))
+    name = sha256(whole).hexdigest()
+    body = encode(replace(ACCEPTED, history=(BlobRef(name, len(whole)),)))
+    db.execute("insert into blob values (?, ?)", (name, whole))
+    db.execute("insert into blob_use values (?, 1)", (name,))
+    insert = "insert into event values (1, ?, 1.0, ?, null, ?)"
+    sum = link(b"", 1, 1.0, body)
+    db.execute(insert, (1, body, sum))
+    db.execute(insert, (2, encode(STARTED), link(sum, 2, 1.0, encode(STARTED))))
+    db.close()
+    with open_archive(path) as archive:
+        assert archive.verify("run_1") == archive.length("run_1") == 2
+        assert [one.event for one in archive.events("run_1", after=1)] == [STARTED]
+        assert archive.entry("run_1").last.event == STARTED
+        assert list(archive.blobs("run_1")) == [(name, whole)]
+        lines = list(export(archive, "run_1"))
+    open_writer(path).close()
+    with open_archive(path) as archive:
+        assert list(export(archive, "run_1")) == lines

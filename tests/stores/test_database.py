@@ -43,7 +43,7 @@ def test_a_new_file_is_its_owner_s_alone(path):
 
 def test_the_log_s_files_are_their_owner_s_alone_too(path):
     writer = open_writer(path)
-    writer.execute("insert into blob values ('a', x'00')")
+    writer.execute("insert into blob (sha256, body) values ('a', x'00')")
     assert mode(f"{path}-wal") == 0o600
     writer.close()
 
@@ -66,7 +66,7 @@ def test_a_setting_that_is_not_granted_is_an_error(path):
 
 def test_a_reader_reads_beside_the_writer_and_cannot_write(path):
     writer = open_writer(path)
-    writer.execute("insert into blob values ('a', x'00')")
+    writer.execute("insert into blob (sha256, body) values ('a', x'00')")
     reader = open_reader(path)
     assert reader.execute("select count(*) from blob").get == 1
     with pytest.raises(apsw.ReadOnlyError):
@@ -114,7 +114,7 @@ def test_a_file_of_a_newer_version_is_refused_in_words(path):
 
 def test_opening_again_changes_nothing(path):
     writer = open_writer(path)
-    writer.execute("insert into blob values ('a', x'00')")
+    writer.execute("insert into blob (sha256, body) values ('a', x'00')")
     writer.close()
     again = open_writer(path)
     assert again.pragma("application_id") == APPLICATION
@@ -125,7 +125,7 @@ def test_opening_again_changes_nothing(path):
 
 def test_an_older_file_is_copied_and_brought_up_to_date(path):
     writer = open_writer(path)
-    writer.execute("insert into blob values ('a', x'00')")
+    writer.execute("insert into blob (sha256, body) values ('a', x'00')")
     migrate(writer, path, [*scripts(), "create table more (name text);"])
     assert writer.pragma("user_version") == NEXT
     writer.execute("insert into more values ('b')")
@@ -224,7 +224,7 @@ def test_without_a_byte_left_what_is_stored_is_read_as_it_lies(path):
 
 def test_a_log_that_there_is_no_space_to_read_is_not_passed_over(path):
     writer = open_writer(path)
-    writer.execute("insert into blob values ('a', x'00')")
+    writer.execute("insert into blob (sha256, body) values ('a', x'00')")
     for end in ("", "-wal"):
         shutil.copy(f"{path}{end}", f"{path}.copy{end}")
     writer.close()

@@ -9,7 +9,8 @@ from holdfast.core.messages import Text
 from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
 from holdfast.stores.batch import MOST_BYTES, pack_events
 from holdfast.stores.database import open_writer
-from holdfast.stores.ledger import COLLECTED, FULL_PAUSE, LONG_BODY, Ledger
+from holdfast.stores.keeping import COLLECTED
+from holdfast.stores.ledger import FULL_PAUSE, LONG_BODY, Ledger
 from holdfast.stores.reading import link, read
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 

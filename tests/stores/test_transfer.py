@@ -1,14 +1,17 @@
 import io
 import json
+from contextlib import closing
 from hashlib import sha256
 
+import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from holdfast.app import open_app
-from holdfast.core.codec import encode, encode_messages
+from holdfast.core.codec import decode_history, encode, link_messages
 from holdfast.core.events import ModelChoice, RunAccepted
-from holdfast.core.messages import BlobRef, Image, Text, UserMessage
+from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, UserMessage, plain
 from holdfast.core.session import SessionCreated, SessionDeleted
 from holdfast.errors import (
     Conflict,
@@ -29,6 +32,7 @@ from holdfast.stores.transfer import (
     parcels,
     read_lines,
 )
+from holdfast.testing.contracts import ACCEPTED as CONTRACT
 from holdfast.testing.scripted import ScriptedModel, ScriptedTool
 
 ENDED, LIVE = "run_aa11", "run_aa22"
@@ -240,7 +244,7 @@ async def test_a_picture_in_a_history_is_found_under_its_new_name(tmp_path, else
         return BlobRef(sha256(body).hexdigest(), len(body))
 
     picture = b"a picture of sk-very-secret"
-    history = encode_messages((UserMessage(parts=(Image(blob=kept(picture)),)),))
+    history = msgspec.json.encode((UserMessage(parts=(Image(blob=kept(picture)),)),))
     accepted = RunAccepted(input=(Text("x"),), models=(ModelChoice("m"),), history=(kept(history),))
     blobs = {kept(body).sha256: body for body in (picture, history)}
     async with open_app(data=tmp_path, work=False) as app:
@@ -254,6 +258,76 @@ async def test_a_picture_in_a_history_is_found_under_its_new_name(tmp_path, else
     missing = [line for line in whole if kept(picture).sha256.encode() not in line[:80]]
     (parcel,) = parcels(changed(missing, 0, blobs=1))
     with pytest.raises(JournalDamaged, match="did not come with it"):
+        take_in(elsewhere, parcel)
+
+
+def kept(body):
+    return BlobRef(sha256(body).hexdigest(), len(body))
+
+
+PICTURE = b"a picture of sk-very-secret"
+SAID = (
+    UserMessage(parts=(Text("my key is sk-very-secret"), Image(blob=kept(PICTURE)))),
+    AssistantMessage(text="I will not tell"),
+    UserMessage(parts=(Text("good"),)),
+    AssistantMessage(text="yes"),
+)
+
+
+@pytest.fixture
+def talked(tmp_path):
+    """Two runs with the same conversation, the second with more of it."""
+    path = tmp_path / "talked" / "journal.db"
+
+    async def talk():
+        async with open_sqlite(path) as store:
+            for run_id, length in (("run_1", 2), ("run_2", 4)):
+                links = link_messages(SAID[:length])
+                first = replace(CONTRACT, history=(kept(links[-1].body),))
+                blobs = {kept(PICTURE).sha256: PICTURE}
+                await store.accept(run_id, first, blobs=blobs, history=links)
+
+    anyio.run(talk)
+    return path
+
+
+def links_in(path):
+    with closing(open_reader(path)) as db:
+        return [db.execute(f"select count(*) from {name}").get for name in ("link", "link_use")]
+
+
+def test_a_conversation_leaves_with_its_run_and_is_kept_once_where_it_is_taken(talked, elsewhere):
+    with open_archive(talked) as archive:
+        lines = [line for run_id in archive.ids() for line in export(archive, run_id)]
+    for parcel in parcels(lines):
+        take_in(elsewhere, parcel)
+    assert links_in(elsewhere) == links_in(talked) == [4, 2]
+    for run_id in ("run_1", "run_2"):
+        assert rows(elsewhere, run_id) == rows(talked, run_id)
+
+
+def test_a_conversation_is_masked_from_its_first_message_on(talked, elsewhere):
+    with open_archive(talked) as archive:
+        lines = list(export(archive, "run_2", secrets=["sk-very-secret"]))
+    assert len(json.loads(lines[0])["masked_blobs"]) == 5
+    (parcel,) = parcels(lines)
+    assert all(b"sk-very" not in blob.data for blob in parcel.blobs)
+    take_in(elsewhere, parcel)
+    _, blobs = rows(elsewhere, "run_2")
+    assert len(blobs) == 5 and links_in(elsewhere) == [4, 1]
+    said = [decode_history((body,)) for _, body in blobs if body.startswith(b"{")]
+    words = {plain(m.parts) for (m,) in said if isinstance(m, UserMessage)}
+    assert words == {"my key is [masked]", "good"}
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_a_conversation_of_which_a_message_is_missing_is_refused(talked, elsewhere, missing):
+    with open_archive(talked) as archive:
+        lines = list(export(archive, "run_2"))
+    name = link_messages(SAID)[missing].name.encode()
+    left = [line for line in lines if not line.startswith(b'{"blob":"' + name)]
+    (parcel,) = parcels(changed(left, 0, blobs=4))
+    with pytest.raises(JournalDamaged, match=f"blob {name.decode()} did not come with it"):
         take_in(elsewhere, parcel)
 
 

@@ -1,17 +1,18 @@
 import time
+from contextlib import closing
 
 import anyio
 import anyio.lowlevel
 import apsw
 import pytest
 
-from holdfast.core.events import StopRequested
+from holdfast.core.events import RunCompleted, StopRequested, TextStreamed
 from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.batch import pack_events
-from holdfast.stores.database import open_writer
+from holdfast.stores.database import open_reader, open_writer
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.reserve import Reserve
-from holdfast.stores.writer import LOOK, MOST, Writer
+from holdfast.stores.writer import BEHIND, LOOK, MOST, QUIET, Writer
 from holdfast.testing.contracts import ACCEPTED
 
 pytestmark = pytest.mark.real_time
@@ -20,11 +21,13 @@ pytestmark = pytest.mark.real_time
 class Desk:
     """A writer, what it published, and the connection it writes with."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, quiet=QUIET):
         self.folder, self.published, self.lost = folder, [], []
+        #: What to raise instead of the next commit.
+        self.trouble = None
         self.reserve = Reserve(folder / "reserve", size=1000)
         self.writer = Writer(
-            self._open, self.reserve, self._publish, self.lost.append, checkpoint=1000
+            self._open, self.reserve, self._publish, self.lost.append, checkpoint=1000, quiet=quiet
         )
         self.commits = 0
 
@@ -37,6 +40,9 @@ class Desk:
         return self.db, Ledger(self.db, now=lambda: 1.0, clock=lambda: 1.0)
 
     def _count(self):
+        if self.trouble:
+            trouble, self.trouble = self.trouble, None
+            raise trouble
         self.commits += 1
         return False
 
@@ -294,3 +300,151 @@ async def test_one_that_does_not_let_go_breaks_nothing(desk):
     other.close()
     await desk.ask(accept("run_1"))
     assert desk.writer.broken is None
+
+
+# --- packing
+
+
+TEXT = TextStreamed(turn=1, attempt=1, text="words")
+
+
+async def live(desk, run_id, *events):
+    """A run with these events, and the lease for more."""
+    await desk.ask(accept(run_id))
+    lease = await desk.ask(lambda ledger: ledger.seize(run_id, "w", ttl=1e9))
+    for event in events:
+        await desk.writer.ask(Ledger.append, lease, pack_events([event]), 10**9)
+    return lease
+
+
+@pytest.fixture
+async def eager(tmp_path):
+    """One that packs as soon as nobody asks."""
+    desk = Desk(tmp_path, quiet=0.01)
+    await desk.writer.start()
+    yield desk
+    await desk.writer.stop()
+
+
+def watch(desk):
+    return closing(open_reader(desk.folder / "journal.db"))
+
+
+async def until(true):
+    with anyio.fail_after(30):
+        while not true():
+            await anyio.sleep(0.005)
+
+
+async def test_when_nobody_asks_runs_that_have_ended_are_packed(eager):
+    await live(eager, "run_1", *[TEXT] * 20, RunCompleted())
+    await live(eager, "run_2", *[TEXT] * 20)
+    with watch(eager) as db:
+        await until(lambda: db.execute("select packed from run").fetchall() == [(1,), (0,)])
+        rows = "select run, count(*) from event group by run"
+        assert db.execute(rows).fetchall() == [(1, 3), (2, 21)]
+    await eager.ask(accept("run_3"))
+
+
+async def test_what_ended_before_the_file_was_opened_is_packed_too(tmp_path):
+    desk = Desk(tmp_path)
+    await desk.writer.start()
+    await live(desk, "run_1", TEXT, RunCompleted())
+    await desk.writer.stop()
+    with watch(desk) as db:
+        assert db.execute("select packed from run").get == 0
+    again = Desk(tmp_path, quiet=0.0)
+    await again.writer.start()
+    with watch(again) as db:
+        await until(lambda: db.execute("select packed from run").get == 1)
+    await again.writer.stop()
+
+
+async def test_while_somebody_asks_all_the_time_nothing_is_packed_until_much_has_gathered(desk):
+    for number in range(BEHIND):
+        await live(desk, f"run_{number}", TEXT, RunCompleted())
+    with watch(desk) as db:
+        packed = "select count(*) from run where packed = 1"
+        assert db.execute(packed).get == 0
+        number = BEHIND
+        with anyio.fail_after(30):
+            while not db.execute(packed).get:
+                await live(desk, f"run_{number}", TEXT, RunCompleted())
+                number += 1
+
+
+async def ready_to_fail(desk, trouble):
+    """A run that has ended, and that trouble when it is packed."""
+    await live(desk, "run_1", *[TEXT] * 20, RunCompleted())
+    desk.trouble = trouble
+
+
+@pytest.mark.parametrize("trouble", [apsw.CorruptError("a page"), apsw.FullError("no space")])
+async def test_packing_that_fails_leaves_everything_as_it_was(tmp_path, trouble):
+    desk = Desk(tmp_path, quiet=0.2)
+    await desk.writer.start()
+    await ready_to_fail(desk, trouble)
+    await until(lambda: desk.trouble is None)
+    with watch(desk) as db:
+        assert db.execute("select count(*) from event").get == 22
+        # Once somebody has asked again, it is tried again.
+        await desk.ask(accept("run_2"))
+        await until(lambda: db.execute("select packed from run where key = 1").get == 1)
+    await desk.writer.stop()
+    assert not desk.lost
+
+
+async def test_a_sync_that_fails_while_packing_is_the_end_of_the_writer(eager):
+    await ready_to_fail(eager, apsw.IOError("disk I/O error"))
+    await until(lambda: eager.lost)
+    with pytest.raises(StoreUnavailable, match="nothing more is acknowledged"):
+        await eager.ask(accept("run_2"))
+    with watch(eager) as db:
+        assert db.execute("select count(*) from event").get == 22
+
+
+async def test_a_bug_in_packing_ends_the_packing_and_not_the_journal(eager, caplog):
+    await ready_to_fail(eager, KeyError("ours"))
+    await until(lambda: "not packed any more" in caplog.text)
+    await eager.ask(accept("run_2"))
+    with watch(eager) as db:
+        assert db.execute("select count(*) from event where run = 1").get == 22
+    assert not eager.lost
+
+
+async def test_nothing_is_packed_on_a_full_disk(tmp_path):
+    desk = Desk(tmp_path, quiet=0.2)
+    await desk.writer.start()
+    await live(desk, "run_1", TEXT, RunCompleted())
+    await desk.ask(lambda ledger: setattr(ledger, "full", True))
+    await anyio.sleep(0.3)
+    with watch(desk) as db:
+        assert db.execute("select packed from run").get == 0
+    await desk.writer.stop()
+
+
+@pytest.mark.parametrize("hopeless", [False, True])
+async def test_packing_that_fails_half_way_is_taken_back(tmp_path, hopeless):
+    """If not even that can be done, nothing more is acknowledged."""
+
+    def refuse(_cursor, statement, _bindings):
+        if statement.startswith("update run set packed"):
+            raise apsw.FullError("no space")
+        if hopeless and statement == "rollback":
+            raise apsw.IOError("the disk is gone")
+        return True
+
+    desk = Desk(tmp_path, quiet=0.2)
+    await desk.writer.start()
+    desk.db.exec_trace = refuse
+    await live(desk, "run_1", *[TEXT] * 20, RunCompleted())
+    if hopeless:
+        await until(lambda: desk.lost)
+    await anyio.sleep(0.4)
+    with watch(desk) as db:
+        assert db.execute("select count(*) from event").get == 22
+    if not hopeless:
+        await desk.ask(accept("run_2"))
+    desk.db.exec_trace = None
+    await desk.writer.stop()
+    assert bool(desk.lost) is hopeless

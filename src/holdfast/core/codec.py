@@ -6,13 +6,15 @@ written: an event of an unknown tag is kept as such, for a newer version to unde
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import sha256
 from math import isfinite
 from typing import Any
 
 import msgspec
 
 from holdfast.core.events import Event, ReasoningStreamed, Recorded, TextStreamed, Unknown
-from holdfast.core.messages import Message, lone
+from holdfast.core.messages import BlobRef, Message, lone, pictures
 from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import InvalidRequest, StoreError
 
@@ -20,6 +22,28 @@ _encoder = msgspec.json.Encoder()
 _events = msgspec.json.Decoder(Event)
 _notes = msgspec.json.Decoder(SessionEvent)
 _messages = msgspec.json.Decoder(tuple[Message, ...])
+
+
+class Link(msgspec.Struct, frozen=True):
+    """One message of a conversation that came with a run, as a blob that names the one before it.
+
+    `pictures` are the names of the blobs in the message.
+    """
+
+    name: str
+    body: bytes
+    pictures: tuple[str, ...] = ()
+
+
+class _Linked(msgspec.Struct, frozen=True):
+    """The bytes of a link. They name the one before, so the last name stands for all of them."""
+
+    before: BlobRef | None
+    message: Message
+
+
+class _Before(msgspec.Struct):
+    before: BlobRef | None
 
 
 class _Tag(msgspec.Struct):
@@ -33,6 +57,8 @@ def _number(text: str) -> int | float:
 
 
 _tags = msgspec.json.Decoder(_Tag)
+_links = msgspec.json.Decoder(_Linked)
+_befores = msgspec.json.Decoder(_Before)
 _arguments = msgspec.json.Decoder(float_hook=_number)
 _WORDS = (TextStreamed, ReasoningStreamed)
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -95,14 +121,54 @@ def recall_note(seq: int, at: float, body: bytes) -> Noted:
         raise StoreError(f"a stored event cannot be read: {error}") from error
 
 
-def encode_messages(messages: tuple[Message, ...]) -> bytes:
-    """A conversation as a blob."""
-    return _encode(messages)
+def link_messages(messages: Iterable[Message]) -> tuple[Link, ...]:
+    """A conversation as blobs, a message each. One that goes on from another begins with its links."""
+    links: list[Link] = []
+    before: BlobRef | None = None
+    for message in messages:
+        body = _encode(_Linked(before, message))
+        links.append(_link(body, message))
+        before = BlobRef(sha256=links[-1].name, size=len(body))
+    return tuple(links)
 
 
-def decode_messages(body: bytes) -> tuple[Message, ...]:
+def read_link(body: bytes) -> Link | None:
+    """The link in these bytes, or None: a conversation was one blob once. Raises StoreError."""
+    if _is_whole(body):
+        return None
+    return _link(body, _read(_links, body).message)
+
+
+def link_before(body: bytes) -> str:
+    """The name of the link before this one, or "" if it is the first. Raises StoreError."""
+    before = None if _is_whole(body) else _read(_befores, body).before
+    return before.sha256 if before else ""
+
+
+def decode_history(bodies: Iterable[bytes]) -> tuple[Message, ...]:
+    """The conversation in these blobs, in order. Raises StoreError."""
+    messages: list[Message] = []
+    for body in bodies:
+        if _is_whole(body):
+            messages += _read(_messages, body)
+        else:
+            messages.append(_read(_links, body).message)
+    return tuple(messages)
+
+
+def _link(body: bytes, message: Message) -> Link:
+    shown = tuple(ref.sha256 for ref in pictures((message,)))
+    return Link(sha256(body).hexdigest(), body, shown)
+
+
+def _is_whole(body: bytes) -> bool:
+    """An array of messages, as a conversation was kept before it was a chain."""
+    return body.startswith(b"[")
+
+
+def _read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
-        return _messages.decode(body)
+        return decoder.decode(body)
     except _DAMAGE as error:
         raise StoreError(f"a stored conversation cannot be read: {error}") from error
 

@@ -23,6 +23,7 @@ from holdfast.core.events import Recorded, RunAccepted
 from holdfast.core.markdown import to_markdown
 from holdfast.core.marker import marked, marker
 from holdfast.core.mask import Mask
+from holdfast.core.refs import histories
 from holdfast.core.session import (
     Noted,
     RunAdded,
@@ -148,9 +149,8 @@ def _masked(luggage: Luggage, mask: Mask) -> Luggage:
 
 
 def _masked_run(run: Carried, mask: Mask) -> Carried:
-    first = run.journal[0].event
-    histories = first.history if isinstance(first, RunAccepted) else ()
-    blobs, renamed = mask.blobs(run.blobs, {ref.sha256 for ref in histories})
+    chains = histories(run.journal[0].event, run.blobs)
+    blobs, renamed = mask.blobs(run.blobs, [name for names in chains for name in names])
     bodies = mask.bodies([one.body for one in run.journal], renamed)
     journal = [recall(r.seq, r.at, body) for r, body in zip(run.journal, bodies, strict=True)]
     return Carried(run.run_id, journal, blobs)

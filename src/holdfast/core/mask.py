@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, get_args
 
@@ -49,16 +49,18 @@ class Mask:
         self._bytes = re.compile(b"|".join(map(re.escape, raw)))
 
     def blobs(
-        self, blobs: Mapping[str, bytes], histories: Collection[str]
+        self, blobs: Mapping[str, bytes], histories: Sequence[str]
     ) -> tuple[dict[str, bytes], dict[str, tuple[str, int]]]:
         """The blobs, masked. One that was has another name then, and size: the second is both, by
-        the name it had. `histories` are conversations, which may refer to other blobs.
+        the name it had. `histories` are conversations, which may refer to other blobs, and each to
+        those before it.
         """
         masked: dict[str, bytes] = {}
         renamed: dict[str, tuple[str, int]] = {}
-        for name in sorted(blobs, key=lambda name: (name in histories, name)):
+        last = {name: place for place, name in enumerate(histories)}
+        for name in sorted(blobs, key=lambda name: (last.get(name, -1), name)):
             body = blobs[name]
-            if name in histories:
+            if name in last:
                 body = self.body(body, json.loads(body), renamed)
             else:
                 body = self._bytes.sub(MASK.encode(), body)

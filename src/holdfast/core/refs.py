@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.core.codec import decode_messages
+from holdfast.core.codec import decode_history, link_before
 from holdfast.core.events import (
     Event,
     InputAdded,
@@ -13,7 +13,7 @@ from holdfast.core.events import (
     ToolFinished,
     Unknown,
 )
-from holdfast.core.messages import BlobRef, Image, Part, UserMessage
+from holdfast.core.messages import BlobRef, Image, Part, pictures
 
 
 def refs(event: Event | Unknown) -> Iterator[BlobRef]:
@@ -28,20 +28,35 @@ def refs(event: Event | Unknown) -> Iterator[BlobRef]:
             yield ref
 
 
-def refs_in(history: bytes) -> Iterator[BlobRef]:
-    """The blobs that a conversation refers to which came with a run. Raises StoreError."""
-    for message in decode_messages(history):
-        if isinstance(message, UserMessage):
-            yield from _pictures(message.parts)
+def needs(history: bytes) -> Iterator[str]:
+    """The blobs that one which is a conversation, or part of one, refers to. Raises StoreError."""
+    if before := link_before(history):
+        yield before
+    for ref in pictures(decode_history((history,))):
+        yield ref.sha256
+
+
+def histories(event: Event | Unknown, here: Mapping[str, bytes]) -> Sequence[Sequence[str]]:
+    """The blobs of each conversation that came with the run, as far as they are here, the oldest
+    first. Raises StoreError.
+    """
+    chains = []
+    for head in event.history if isinstance(event, RunAccepted) else ():
+        names, name = [], head.sha256
+        while name in here:
+            names.append(name)
+            name = link_before(here[name])
+        chains.append(names[::-1])
+    return chains
 
 
 def all_refs(event: Event | Unknown, here: Mapping[str, bytes]) -> Iterator[str]:
     """Their names, with those in the conversation that came with the run, if that is here."""
     for ref in refs(event):
         yield ref.sha256
-    for ref in event.history if isinstance(event, RunAccepted) else ():
-        if ref.sha256 in here:
-            yield from (found.sha256 for found in refs_in(here[ref.sha256]))
+    for names in histories(event, here):
+        for name in names:
+            yield from needs(here[name])
 
 
 def _pictures(parts: tuple[Part, ...]) -> Iterator[BlobRef]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.calls.foreign import told
 from holdfast.calls.line import attempt
-from holdfast.core.codec import decode_messages, encode
+from holdfast.core.codec import decode_history, encode
 from holdfast.core.events import (
     Event,
     ModelCalled,
@@ -138,8 +138,8 @@ async def _before(means: Means, run_id: str, accepted: RunAccepted) -> tuple[Mes
 
 async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:
     """The conversation that came with the request."""
-    blobs = [await _blob(means, ref) for ref in accepted.history]
-    return tuple(message for blob in blobs for message in decode_messages(blob))
+    chains = [await answered(means.store.chain(ref.sha256)) for ref in accepted.history]
+    return decode_history(body for chain in chains for body in chain)
 
 
 async def _with_pictures(request: Request, means: Means) -> Request:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 
 import anyio.to_thread
 
 from holdfast.core.events import Recorded, RunAccepted
 from holdfast.core.luggage import Carried, Luggage, pack, unpack, write_page
-from holdfast.core.refs import refs, refs_in
+from holdfast.core.refs import needs, refs
 from holdfast.core.session import RunAdded
 from holdfast.engine.means import Means
 from holdfast.errors import NotFound
@@ -68,11 +69,12 @@ class Carrier:
 async def _carried(store: Store, run_id: str) -> Carried:
     journal = await store.read(run_id)
     blobs: dict[str, bytes] = {}
-    for name in [ref.sha256 for one in journal for ref in refs(one.event)]:
-        blobs[name] = await store.blob(name)
     for history in _histories(journal):
-        for ref in refs_in(blobs[history]):
-            blobs[ref.sha256] = await store.blob(ref.sha256)
+        blobs |= {sha256(body).hexdigest(): body for body in await store.chain(history)}
+    named = [ref.sha256 for one in journal for ref in refs(one.event)]
+    shown = [name for body in blobs.values() for name in needs(body)]
+    for name in {*named, *shown} - blobs.keys():
+        blobs[name] = await store.blob(name)
     return Carried(run_id, journal, dict(sorted(blobs.items())))
 
 

@@ -13,13 +13,12 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from hashlib import sha256
 from typing import get_args
 
 import anyio
 from msgspec.structs import replace
 
-from holdfast.core.codec import encode_messages
+from holdfast.core.codec import link_messages
 from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -93,16 +92,21 @@ class Runs:
         """
         if not accepted.models or not accepted.input:
             raise InvalidRequest("a run needs something to do, and a model to do it")
-        if history:
-            body = encode_messages(self._mask(history))
-            ref = BlobRef(sha256=sha256(body).hexdigest(), size=len(body))
-            blobs = {**blobs, ref.sha256: body}
-            accepted = replace(accepted, history=(*accepted.history, ref))
+        links = link_messages(self._mask(history))
+        if links:
+            head = BlobRef(sha256=links[-1].name, size=len(links[-1].body))
+            accepted = replace(accepted, history=(*accepted.history, head))
         if accepted.session_id and not accepted.message_id:
             accepted = replace(accepted, message_id=self._means.new_id("msg"))
         run_id = run_id or self._means.new_id("run")
         await self._store.accept(
-            run_id, self._mask(accepted), blobs=blobs, once=once, alone=alone, stop=stop
+            run_id,
+            self._mask(accepted),
+            blobs=blobs,
+            history=links,
+            once=once,
+            alone=alone,
+            stop=stop,
         )
         return run_id
 

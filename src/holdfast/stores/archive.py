@@ -7,7 +7,7 @@ nobody's way. Nothing here changes what is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,7 +20,7 @@ import apsw
 from holdfast.core.codec import recall
 from holdfast.core.events import FINAL, Recorded
 from holdfast.core.messages import lone
-from holdfast.core.refs import refs
+from holdfast.core.refs import needs, refs
 from holdfast.errors import (
     FileDamaged,
     InvalidRequest,
@@ -30,13 +30,29 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.stores.database import open_reader, refuse_remains, scripts
-from holdfast.stores.reading import link
+from holdfast.stores.packing import unpress
+from holdfast.stores.reading import Stored, ends, has_packs, stored
 
 #: How many candidates are named when it is not clear which run is meant.
 _NAMED = 3
 
 #: Where a run can be when nobody is looking.
 _PLACES = ("ready", "held", "resting", "behind", "ended")
+
+#: The blobs that a run uses, and whether they are links, for these need others.
+_HELD = (
+    "with recursive chain (link) as (select link from link_use where run = ?1"
+    " union select before from chain join link on key = link where before is not null)"
+    " select sha256, body, pressed, 1 from chain join link on key = link"
+    " union all select sha256, body, pressed, 0 from"
+    " (select sha256 from blob_use where run = ?1"
+    " union select sha256 from chain join link_blob using (link)) left join blob using (sha256)"
+    " order by sha256"
+)
+_ONCE_HELD = (
+    "select sha256, body, 0, 0 from blob_use left join blob using (sha256) where run = ?"
+    " order by sha256"
+)
 
 #: Pages copied at a time, between which whoever copies can be told to end.
 _PAGES = 500
@@ -70,6 +86,7 @@ class Archive:
 
     def __init__(self, connection: apsw.Connection | None) -> None:
         self._db = connection
+        self._packs = connection is not None and has_packs(connection)
 
     @property
     def connection(self) -> apsw.Connection | None:
@@ -87,19 +104,10 @@ class Archive:
 
     def entry(self, run_id: str) -> Entry:
         """Raises NotFound, or JournalDamaged if there is no telling how it began or where it is."""
-        key = self._key(run_id)
-        ends = self._all(
-            "select seq, at, coalesce(event.body, blob.body) from event"
-            " left join blob on blob.sha256 = event.long"
-            " where run = ? and seq in (1, (select max(seq) from event where run = ?))"
-            " order by seq",
-            key,
-            key,
-        )
         recorded: list[Recorded] = []
-        for seq, at, body in ends:
-            _check_row(run_id, seq if recorded else 1, seq, at, body)
-            recorded.append(_recall(run_id, seq, at, body))
+        for one in self._ends(run_id):
+            _check_row(run_id, one.seq if recorded else 1, one)
+            recorded.append(_recall(run_id, one.seq, one.at, one.body))
         if not recorded:
             raise JournalDamaged(run_id, 1, "it is missing")
         return Entry(run_id, recorded[0], recorded[-1])
@@ -143,20 +151,17 @@ class Archive:
 
     def rows(self, run_id: str, *, after: int = 0) -> Iterator[Row]:
         """The same, as it is stored."""
-        for expected, (seq, at, body, _, chain) in enumerate(
-            self._stored(run_id, after), after + 1
-        ):
-            _check_row(run_id, expected, seq, at, body)
-            yield Row(seq, at, body, chain)
+        for expected, one in enumerate(self._stored(run_id, after), after + 1):
+            _check_row(run_id, expected, one)
+            yield Row(one.seq, one.at, one.body, one.sum)
 
     def blobs(self, run_id: str) -> Iterator[tuple[str, bytes]]:
-        """What the run's events refer to, but for bodies that are merely long."""
-        yield from self._all(
-            "select sha256, blob.body from blob_use join blob using (sha256) where run = ?"
-            " and sha256 not in (select long from event where run = ? and long is not null)"
-            " order by sha256",
-            *(self._key(run_id),) * 2,
-        )
+        """What the run's events refer to, and what that needs, but for bodies that are merely long."""
+        longs = "select long from event where run = ? and long is not null"
+        long = {name for (name,) in self._all(longs, self._key(run_id))}
+        for name, body, _ in self._held(run_id):
+            if name not in long and isinstance(body, bytes):
+                yield name, body
 
     def verify(self, run_id: str) -> int:
         """Check every event against its sum, and return how many there are.
@@ -168,19 +173,19 @@ class Archive:
             return self._verify(run_id)
 
     def _verify(self, run_id: str) -> int:
-        expected, before, last = 1, b"", None
+        expected, last = 1, None
         needed: set[str] = set()
         try:
-            for seq, at, body, long, chain in self._stored(run_id, 0):
-                _check_row(run_id, expected, seq, at, body)
-                if long and sha256(body).hexdigest() != long:
-                    raise JournalDamaged(run_id, seq, "its body is not what was written")
-                if link(before, seq, at, body) != chain:
-                    raise JournalDamaged(run_id, seq, "it does not match its checksum")
-                last = _recall(run_id, seq, at, body)
-                needed |= {long} if long else set()
+            for one in self._stored(run_id, 0):
+                _check_row(run_id, expected, one)
+                if one.long and sha256(one.body).hexdigest() != one.long:
+                    raise JournalDamaged(run_id, one.seq, "its body is not what was written")
+                if not one.sound:
+                    raise JournalDamaged(run_id, one.seq, "it does not match its checksum")
+                last = _recall(run_id, one.seq, one.at, one.body)
+                needed |= {one.long} if one.long else set()
                 needed |= {ref.sha256 for ref in refs(last.event)}
-                expected, before = seq + 1, chain
+                expected = one.seq + 1
             self._verify_end(run_id, expected, last)
             self._verify_blobs(run_id, expected - 1, needed)
         except apsw.Error as error:
@@ -200,17 +205,15 @@ class Archive:
 
     def _verify_blobs(self, run_id: str, seq: int, needed: set[str]) -> None:
         """What the run needs is there, is the run's, and is what its name says."""
-        held = self._all(
-            "select sha256, blob.body from blob_use left join blob using (sha256) where run = ?",
-            self._key(run_id),
-        )
-        for name, body in held:
+        here: set[str] = set()
+        for name, body, linked in self._held(run_id):
             if not isinstance(body, bytes):
                 raise JournalDamaged(run_id, seq, f"blob {name} is gone")
             if sha256(body).hexdigest() != name:
                 raise JournalDamaged(run_id, seq, f"blob {name} is not what it was")
-            needed.discard(name)
-        for name in sorted(needed):
+            here.add(name)
+            needed |= set(needs(body)) if linked else set()
+        for name in sorted(needed - here):
             raise JournalDamaged(
                 run_id, seq, f"blob {name} is gone, or nobody keeps it for the run"
             )
@@ -259,14 +262,20 @@ class Archive:
 
     # --- rows
 
-    def _stored(self, run_id: str, after: int) -> Iterator[tuple[Any, ...]]:
-        return self._all(
-            "select seq, at, coalesce(event.body, blob.body), long, sum from event"
-            " left join blob on blob.sha256 = event.long"
-            " where run = ? and seq > ? order by seq",
-            self._key(run_id),
-            after,
-        )
+    def _stored(self, run_id: str, after: int) -> Iterator[Stored]:
+        key = self._key(run_id)
+        assert self._db is not None
+        return stored(self._db, run_id, key, after=after, packs=self._packs)
+
+    def _ends(self, run_id: str) -> Sequence[Stored]:
+        key = self._key(run_id)
+        assert self._db is not None
+        return ends(self._db, run_id, key, packs=self._packs)
+
+    def _held(self, run_id: str) -> Iterator[tuple[str, Any, int]]:
+        """The blobs that are kept for the run, by name. Each may have become anything."""
+        rows = self._all(_HELD if self._packs else _ONCE_HELD, self._key(run_id))
+        return ((name, unpress(body, pressed), linked) for name, body, pressed, linked in rows)
 
     def _key(self, run_id: str) -> int:
         key: int | None = self._one("select key from run where id = ?", run_id)
@@ -346,14 +355,14 @@ def _unreadable(path: Path, error: apsw.Error) -> StoreError:
     return FileDamaged(said) if damaged else StoreError(said)
 
 
-def _check_row(run_id: str, expected: int, seq: int, at: object, body: object) -> None:
+def _check_row(run_id: str, expected: int, one: Stored) -> None:
     """Raises JournalDamaged. Whatever stands there may have become anything."""
-    if seq != expected:
+    if one.seq != expected:
         raise JournalDamaged(run_id, expected, "it is missing")
-    if not isinstance(body, bytes):
-        raise JournalDamaged(run_id, seq, "its body is gone")
-    if not isinstance(at, float):
-        raise JournalDamaged(run_id, seq, "its time is gone")
+    if not isinstance(one.body, bytes):
+        raise JournalDamaged(run_id, one.seq, "its body is gone")
+    if not isinstance(one.at, float):
+        raise JournalDamaged(run_id, one.seq, "its time is gone")
 
 
 def _recall(run_id: str, seq: int, at: float, body: bytes) -> Recorded:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.codec import encode
+from holdfast.core.codec import Link, encode
 from holdfast.core.events import (
     FINAL,
     Event,
@@ -53,6 +53,8 @@ class Batch(Struct, frozen=True, gc=False):
     blobs: Mapping[str, bytes]
     #: One of them is an end.
     final: bool
+    #: The conversation that came with a run.
+    history: Sequence[Link] = ()
 
     @property
     def settles(self) -> bool:
@@ -65,11 +67,14 @@ class Batch(Struct, frozen=True, gc=False):
         return not all(isinstance(event, _UNLISTED) for event in self.events)
 
 
-def pack_events(events: Sequence[Event], blobs: Mapping[str, bytes] = {}) -> Batch:
+def pack_events(
+    events: Sequence[Event], blobs: Mapping[str, bytes] = {}, history: Sequence[Link] = ()
+) -> Batch:
     """Encoded, so that what cannot be stored is refused before anything happens."""
     bodies = [encode(event) for event in events]
-    if len(bodies) == 1 and not blobs and len(bodies[0]) <= MOST_BYTES:
+    if len(bodies) == 1 and not blobs and not history and len(bodies[0]) <= MOST_BYTES:
         return Batch(events, bodies, blobs, type(events[0]) in _ENDS)
-    if max(map(len, (*bodies, *blobs.values()) if blobs else bodies), default=0) > MOST_BYTES:
+    parts = (*bodies, *blobs.values(), *(one.body for one in history))
+    if max(map(len, parts), default=0) > MOST_BYTES:
         raise InvalidRequest(f"it is larger than {MOST_BYTES} bytes, which cannot be stored")
-    return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)))
+    return Batch(events, bodies, blobs, not _ENDS.isdisjoint(map(type, events)), history)

@@ -8,12 +8,15 @@ from typing import Any
 
 import apsw
 
+from holdfast.core.codec import Link, read_link
 from holdfast.core.events import Recorded
 from holdfast.core.luggage import Carried
+from holdfast.core.refs import histories
 from holdfast.core.run import replay
 from holdfast.core.session import Noted, replay_session
 from holdfast.errors import Conflict
 from holdfast.stores.batch import LONG_BODY
+from holdfast.stores.keeping import keep
 from holdfast.stores.reading import link
 from holdfast.stores.sessions import insert_session
 
@@ -46,12 +49,11 @@ def insert_run(
         (run.run_id, place, epoch, at, at, session, ordinal),
     )
     key = db.last_insert_rowid()
-    for name, body in run.blobs.items():
-        _keep(db, key, name, body)
+    keep(db, key, run.blobs, _histories(run))
     for seq, moment, body, chain in _chained(run.journal):
         long = sha256(body).hexdigest() if len(body) > LONG_BODY else None
         if long:
-            _keep(db, key, long, body)
+            keep(db, key, {long: body})
         db.execute(
             "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)",
             (key, seq, moment, None if long else body, long, chain),
@@ -66,6 +68,8 @@ def _chained(journal: Iterable[Recorded | Noted]) -> Iterator[tuple[Any, ...]]:
         yield one.seq, one.at, one.body, chain
 
 
-def _keep(db: apsw.Connection, key: int, name: str, body: bytes) -> None:
-    db.execute("insert or ignore into blob values (?, ?)", (name, body))
-    db.execute("insert or ignore into blob_use values (?, ?)", (name, key))
+def _histories(run: Carried) -> Iterator[Sequence[Link]]:
+    """None of a conversation in one piece, as they all were once: that is a blob like others."""
+    for names in histories(run.journal[0].event, run.blobs):
+        links = [read_link(run.blobs[name]) for name in names]
+        yield [link for link in links if link]

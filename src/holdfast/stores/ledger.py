@@ -33,25 +33,12 @@ from holdfast.ports import Census, Once
 from holdfast.stores import sessions
 from holdfast.stores.batch import LONG_BODY, Batch
 from holdfast.stores.intake import take_session
+from holdfast.stores.keeping import collect, keep
 from holdfast.stores.reading import KEPT, find_once, link, read
 from holdfast.stores.roster import Roster, Run
 
 #: Seconds until whoever wants to carry a run may ask again while the disk is full.
 FULL_PAUSE = 1.0
-
-#: Blobs that are looked at in one go, to see whether they are still used.
-COLLECTED = 1000
-
-_FROM_HERE_ON = (
-    "select sha256 from blob where sha256 >= ? order by sha256 limit ?",
-    "select sha256 from blob where sha256 < ? order by sha256 limit ?",
-)
-
-_FORGET = (
-    "delete from blob where sha256 = ?"
-    " and not exists (select 1 from blob_use where blob_use.sha256 = blob.sha256)"
-    " and not exists (select 1 from event where event.long = blob.sha256)"
-)
 
 _INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
 
@@ -76,6 +63,8 @@ class Ledger:
         #: Sessions that were written to, and whether a list may tell of it.
         self.stirred: dict[str, bool] = {}
         self._rows: list[tuple[object, ...]] = []
+        #: How many runs have ended since the file was opened.
+        self.ended = 0
         self._load()
 
     # --- transactions
@@ -276,16 +265,8 @@ class Ledger:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
 
     def collect(self, start: str) -> None:
-        """Remove blobs that no run uses. Looks at some, from this name on and then from the first.
-
-        Names are hashes: whoever begins somewhere else each time has soon looked at all of them.
-        """
-        looked = [
-            name
-            for query in _FROM_HERE_ON
-            for (name,) in self._db.execute(query, (start, COLLECTED)).fetchall()
-        ]
-        self._db.executemany(_FORGET, [(name,) for name in looked[:COLLECTED]])
+        """Remove blobs that nobody uses, as many as can be looked at in one go."""
+        collect(self._db, start)
 
     # --- rows
 
@@ -305,29 +286,25 @@ class Ledger:
             chain = link(chain, seq, at, body)
             if len(body) > LONG_BODY:
                 long = sha256(body).hexdigest()
-                self._keep(run, {long: body})
+                keep(self._db, key, {long: body})
                 self._rows.append((key, seq, at, None, long, chain))
             else:
                 self._rows.append((key, seq, at, body, None, chain))
             written.append(Recorded(seq, at, event, body))
         run.seq, run.sum = seq, chain
-        if batch.blobs:
-            self._keep(run, batch.blobs)
+        if batch.blobs or batch.history:
+            keep(self._db, key, batch.blobs, (batch.history,))
         if batch.final:
             self._db.execute("update run set place = 'ended' where key = ?", (key,))
             # Nobody has anything more to do with it: whoever held it has let go.
             self._roster.drop(run)
+            self.ended += 1
             self._promote(run.session)
         if run.session:
             self.stirred[run.session] = self.stirred.get(run.session, False) or batch.listed
         earlier = self.written.get(run.id)
         self.written[run.id] = [*earlier, *written] if earlier else written
         return written
-
-    def _keep(self, run: Run, blobs: Mapping[str, bytes]) -> None:
-        for name, body in blobs.items():
-            self._db.execute("insert or ignore into blob values (?, ?)", (name, body))
-            self._db.execute("insert or ignore into blob_use values (?, ?)", (name, run.key))
 
     def _hold(self, run: Run) -> None:
         self._roster.change(run)

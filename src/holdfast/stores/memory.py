@@ -15,7 +15,7 @@ from time import time  # noqa: TID251 - a default; whoever cares gives their own
 import anyio
 import anyio.lowlevel
 
-from holdfast.core.codec import record
+from holdfast.core.codec import Link, link_before, record
 from holdfast.core.events import (
     FINAL,
     WISHES,
@@ -95,6 +95,7 @@ class MemoryStore:
         first: RunAccepted,
         *,
         blobs: Mapping[str, bytes] = {},
+        history: Sequence[Link] = (),
         once: Once | None = None,
         alone: bool = False,
         stop: StopRequested | None = None,
@@ -118,6 +119,7 @@ class MemoryStore:
         if first.session_id:
             self._sessions.join(run_id, first)
         self._blobs.update(blobs)
+        self._blobs.update({link.name: link.body for link in history})
         if not front:
             self._make_ready(run_id, 0.0)
         return recorded
@@ -351,6 +353,13 @@ class MemoryStore:
             return self._blobs[sha256]
         except KeyError:
             raise NotFound("blob", sha256) from None
+
+    async def chain(self, sha256: str) -> Sequence[bytes]:
+        bodies: list[bytes] = []
+        while sha256:
+            bodies.append(await self.blob(sha256))
+            sha256 = link_before(bodies[-1])
+        return bodies[::-1]
 
     # --- in one stretch
 

@@ -7,10 +7,11 @@ to say what is wrong with it is what verifying is for.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from hashlib import blake2b
 from struct import pack
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -19,15 +20,52 @@ from holdfast.core.events import Recorded
 from holdfast.core.messages import lone
 from holdfast.errors import InvalidRequest, JournalDamaged, KeyReused, NotFound, StoreError
 from holdfast.ports import Entry, Once
+from holdfast.stores.packing import unpack, unpress
 
 #: Seconds for which a key stands for the request it came with.
 KEPT = 24 * 3600.0
 
-_ENDS = (
-    "select seq, at, coalesce(event.body, blob.body) from event"
-    " left join blob on blob.sha256 = event.long"
-    " where run = ?1 and seq in (1, (select max(seq) from event where run = ?1)) order by seq"
+#: The rows that hold what comes after a place, and the one before them: its sum is where the chain of
+#: the others begins. In one statement, since what is being packed is in these rows or in those.
+_ROWS = (
+    "select seq, at, event.body, long, sum, {packed}"
+    " from event left join blob on blob.sha256 = event.long{base}"
+    " where run = ?1 and seq >="
+    " (select coalesce(max(seq), 0) from event where run = ?1 and seq <= ?2)"
+    " order by seq limit ?3"
 )
+_NOW = _ROWS.format(
+    packed="event.packed, blob.body, blob.pressed, base.body, base.pressed",
+    base=" left join base on base.key = event.base",
+)
+#: In a file that nobody has written to since events can be packed.
+_ONCE = _ROWS.format(packed="0, blob.body, 0, null, 0", base="")
+
+
+class Stored(NamedTuple):
+    """An event as it stands in the file, where each part may have become anything.
+
+    `long` is the name of the blob that its body stands in, if it does. `before` is the sum of the
+    event before it, as that stands there. `checked`: it came with others, and all were looked at.
+    """
+
+    seq: int
+    at: Any
+    body: Any
+    long: str | None
+    sum: Any
+    before: Any
+    checked: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is what was written after the one before."""
+        if self.checked:
+            return True
+        before, at, body = self.before, self.at, self.body
+        if isinstance(before, bytes) and isinstance(at, float) and isinstance(body, bytes):
+            return bool(link(before, self.seq, at, body) == self.sum)
+        return False
 
 
 def find(connection: apsw.Connection, run_id: str) -> tuple[int, str]:
@@ -71,11 +109,10 @@ def entries_of(
 def entry_of(connection: apsw.Connection, key: int, run_id: str) -> Entry | None:
     """The ends of a journal; None if they cannot be read."""
     try:
-        rows: list[Any] = connection.execute(_ENDS, (key,)).fetchall()
-        ends = [recall(*row) for row in rows]
+        found = [recall(one.seq, one.at, one.body) for one in ends(connection, run_id, key)]
     except (StoreError, TypeError):
         return None
-    return Entry(run_id, ends[0], ends[-1]) if ends else None
+    return Entry(run_id, found[0], found[-1]) if found else None
 
 
 def find_once(connection: apsw.Connection, once: Once, *, now: float) -> str | None:
@@ -96,6 +133,69 @@ def link(before: bytes, seq: int, at: float, body: bytes) -> bytes:
     return blake2b(before + pack(">Qd", seq, at) + body, digest_size=16).digest()
 
 
+def ends(connection: apsw.Connection, run_id: str, key: int, *, packs: bool = True) -> list[Stored]:
+    """The first and the last event there are, or the one that is both."""
+    query = "select max(seq) from event where run = ? and typeof(seq) = 'integer'"
+    last = connection.execute(query, (key,)).get or 0
+    places = dict.fromkeys((0, max(last - 1, 0)))
+    found = (stored(connection, run_id, key, after=at, limit=1, packs=packs) for at in places)
+    return [one for events in found for one in [*events][:1]]
+
+
+def stored(
+    connection: apsw.Connection,
+    run_id: str,
+    key: int,
+    *,
+    after: int = 0,
+    limit: int = -1,
+    packs: bool = True,
+) -> Generator[Stored, None, None]:
+    """Events of a run past `after`, as they stand in the file. Whether they are sound is for whoever
+    reads them to see, but for those that are packed: raises JournalDamaged if these are not.
+
+    `limit` is how many rows are read, each of which holds an event or more. `packs`: see `has_packs`.
+    """
+    before: object = b""
+    values = (key, after, limit + 1 if limit >= 0 and after else limit)
+    rows = connection.execute(_NOW if packs else _ONCE, values)
+    try:
+        for seq, at, body, long, sum, count, blob, blob_pressed, base, base_pressed in rows:
+            if not isinstance(seq, int) or not isinstance(count, int):
+                yield Stored(seq, at, None, long, sum, before)
+            elif count and seq > after:
+                events = _spread(before, seq, body, count, unpress(base, base_pressed))
+                if not events or events[-1].sum != sum:
+                    raise JournalDamaged(run_id, seq - count + 1, "it is not what was written")
+                yield from (one for one in events if one.seq > after)
+            elif seq > after:
+                found = unpress(blob, blob_pressed) if body is None else body
+                yield Stored(seq, at, found, long, sum, before)
+            before = sum
+    finally:
+        # A reader that gave up half-way would see the file as of that moment for ever.
+        rows.close()
+
+
+def has_packs(connection: apsw.Connection) -> bool:
+    """Whether this file was opened to be written since events can be packed."""
+    found = "select 1 from pragma_table_info('event') where name = 'packed'"
+    return connection.execute(found).get is not None
+
+
+def _spread(before: object, last: int, body: object, count: int, base: object) -> Sequence[Stored]:
+    """The events of a pack, each with the sum that follows from it, or none if it cannot be read."""
+    events: list[Stored] = []
+    if isinstance(before, bytes) and isinstance(body, bytes):
+        with suppress(ValueError):
+            dictionary = base if isinstance(base, bytes) else b""
+            for seq, (at, one) in enumerate(unpack(body, count, dictionary), last - count + 1):
+                sum = link(before, seq, at, one)
+                events.append(Stored(seq, at, one, None, sum, before, checked=True))
+                before = sum
+    return events
+
+
 def read(
     connection: apsw.Connection, key: int, *, after: int, limit: int = -1
 ) -> Sequence[Recorded]:
@@ -103,27 +203,11 @@ def read(
 
     Raises JournalDamaged at the first that is not what was written, or is missing.
     """
-    rows: list[Any] = connection.execute(
-        "select seq, at, coalesce(event.body, blob.body), sum from event"
-        " left join blob on blob.sha256 = event.long"
-        " where run = ? and seq > ? order by seq limit ?",
-        (key, after, limit),
-        # All at once: a reader that gave up half-way would see the file as of that moment for ever.
-    ).fetchall()
-    query = "select sum from event where run = ? and seq = ?"
-    chain = connection.execute(query, (key, after)).get if after else b""
-    events = []
-    for expected, (seq, at, body, sum) in enumerate(rows, after + 1):
-        if seq != expected or not _follows(chain, seq, at, body, sum):
-            run_id = connection.execute("select id from run where key = ?", (key,)).get
-            raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
-        chain = sum
-        events.append(recall(seq, at, body))
-    return events
-
-
-def _follows(before: object, seq: int, at: object, body: object, sum: object) -> bool:
-    """Whether this is what was written there; each may have become anything."""
-    if isinstance(before, bytes) and isinstance(at, float) and isinstance(body, bytes):
-        return link(before, seq, at, body) == sum
-    return False
+    run_id: str = connection.execute("select id from run where key = ?", (key,)).get
+    events: list[Recorded] = []
+    with closing(stored(connection, run_id, key, after=after, limit=limit)) as found:
+        for expected, one in enumerate(found, after + 1):
+            if one.seq != expected or not one.sound:
+                raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
+            events.append(recall(one.seq, one.at, one.body))
+    return events if limit < 0 else events[:limit]

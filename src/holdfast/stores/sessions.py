@@ -40,6 +40,7 @@ from holdfast.stores.reading import entry_of, link
 #: What is left of a run, row by row.
 _REMOVE = (
     "delete from blob_use where run = ?",
+    "delete from link_use where run = ?",
     "delete from event where run = ?",
     "delete from run where key = ?",
 )

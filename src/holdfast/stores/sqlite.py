@@ -9,7 +9,6 @@ in the journal, and costs no more than that.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -30,14 +29,16 @@ import anyio
 import anyio.to_thread
 import apsw
 
+from holdfast.core.codec import Link
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionEvent
-from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
+from holdfast.errors import StoreError, StoreFull, StoreUnavailable
 from holdfast.ports import Census, Entry, Member, Once, SessionEntry
 from holdfast.stores.batch import pack_events
 from holdfast.stores.database import grant, open_reader, open_writer
+from holdfast.stores.keeping import look_up, look_up_chain
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.reading import entries_of, find, find_once, read
 from holdfast.stores.recent import MOST, Recent
@@ -119,11 +120,12 @@ class SqliteStore:
         first: RunAccepted,
         *,
         blobs: Mapping[str, bytes] = {},
+        history: Sequence[Link] = (),
         once: Once | None = None,
         alone: bool = False,
         stop: StopRequested | None = None,
     ) -> Recorded:
-        given = pack_events((first,), blobs)
+        given = pack_events((first,), blobs, history)
         last = pack_events((stop,)) if stop else None
         recorded: Recorded = await self._writer.ask(Ledger.accept, run_id, given, once, alone, last)
         return recorded
@@ -313,16 +315,12 @@ class SqliteStore:
     # --- blobs
 
     async def blob(self, sha256: str) -> bytes:
-        def look(db: apsw.Connection) -> bytes:
-            body = db.execute("select body from blob where sha256 = ?", (sha256,)).get
-            if body is None:
-                raise NotFound("blob", sha256)
-            if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != sha256:
-                raise StoreError(f"blob {sha256} is not what was written")
-            return body
-
-        body: bytes = await self._read(look)
+        body: bytes = await self._read(lambda db: look_up(db, sha256))
         return body
+
+    async def chain(self, sha256: str) -> Sequence[bytes]:
+        bodies: Sequence[bytes] = await self._read(lambda db: look_up_chain(db, sha256))
+        return bodies
 
     # --- the two threads
 

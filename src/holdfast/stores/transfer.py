@@ -34,10 +34,11 @@ from holdfast.core.codec import recall
 from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, RunQueued, RunStarted
 from holdfast.core.luggage import Carried
 from holdfast.core.mask import Mask
+from holdfast.core.refs import histories
 from holdfast.core.run import replay
 from holdfast.core.state import RunState
 from holdfast.errors import InvalidRequest, JournalDamaged, SessionGone, StoreError
-from holdfast.stores.archive import Archive, Row
+from holdfast.stores.archive import Archive
 from holdfast.stores.database import open_writer
 from holdfast.stores.intake import insert_run, refuse_known
 from holdfast.stores.reading import link
@@ -98,7 +99,9 @@ def export(archive: Archive, run_id: str, *, secrets: Sequence[str] = ()) -> Ite
     if secrets:
         mask = Mask(secrets)
         try:
-            blobs, renamed = mask.blobs(blobs, _histories(rows))
+            first = recall(rows[0].seq, rows[0].at, rows[0].body).event
+            said = [name for names in histories(first, blobs) for name in names]
+            blobs, renamed = mask.blobs(blobs, said)
             bodies = mask.bodies(bodies, renamed)
         except (ValueError, RecursionError) as error:
             raise JournalDamaged(
@@ -117,11 +120,6 @@ def export(archive: Archive, run_id: str, *, secrets: Sequence[str] = ()) -> Ite
         yield _line(BlobLine(name, content))
     for row, body in zip(rows, bodies, strict=True):
         yield _line(EventLine(row.seq, row.at, msgspec.Raw(body), row.sum.hex()))
-
-
-def _histories(rows: Sequence[Row]) -> frozenset[str]:
-    first = recall(rows[0].seq, rows[0].at, rows[0].body).event
-    return frozenset(ref.sha256 for ref in getattr(first, "history", ()))
 
 
 def _line(value: Struct) -> bytes:

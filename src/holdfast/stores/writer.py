@@ -9,6 +9,7 @@ kept, so nothing more is acknowledged by this process.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +23,12 @@ from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.database import lacks_space
 from holdfast.stores.ledger import Ledger
+from holdfast.stores.packer import Packer
 from holdfast.stores.reserve import Reserve
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 #: Requests that are handed over at once, and after which no more are taken into a commit.
 MOST = 1024
@@ -34,6 +38,13 @@ CHECKPOINT = 4000
 
 #: Seconds between two looks at whether a full disk has room again.
 LOOK = 1.0
+
+#: Seconds without anybody asking after which runs that have ended are packed, one after another.
+QUIET = 1.0
+
+#: With more of them than this, a moment in which nobody asks will do, but only so often: in seconds.
+BEHIND = 4
+PACE = 0.03
 
 
 class _Request(Struct, gc=False):
@@ -61,9 +72,10 @@ class Writer:
         lose: Callable[[StoreError], None],
         *,
         checkpoint: int = CHECKPOINT,
+        quiet: float = QUIET,
     ) -> None:
         self._open, self._reserve, self._publish, self._lose = open, reserve, publish, lose
-        self._most_pages = checkpoint
+        self._most_pages, self._quiet = checkpoint, quiet
         self._loop = asyncio.get_running_loop()
         #: What was asked for since the loop's last turn, and what was handed over since.
         self._asked: list[_Request] = []
@@ -77,6 +89,10 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="holdfast-writer")  # noqa: TID251
         self._pages = 0
         self._looked = 0.0
+        #: Whether there may be something to pack, how many runs are, and when the last step was.
+        self._packs = True
+        self._done = 0
+        self._packed_at = 0.0
         self._stopped = False
         #: Why nothing is acknowledged any more, once that is so.
         self.broken: StoreError | None = None
@@ -152,6 +168,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
             self._call(_settle, self._opened, None, error)
             return
+        self._packer: Packer | None = Packer(self._db)
         self._db.set_wal_hook(self._note_pages)
         self._ledger.full = not self._reserve.set_aside()
         self._call(_settle, self._opened, None, None)
@@ -174,13 +191,18 @@ class Writer:
             # Before anyone is told: from then on the ledger may be the loop's.
             ledger.begin()
             self._call(self._deliver, requests, *done)
+            self._packs = True
+        self._copy_log()
+        return not last
+
+    def _copy_log(self) -> None:
+        """If it has become long."""
         if self._pages >= self._most_pages and not self.broken:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
-        return not last
 
     def _gather(self) -> tuple[list[_Request], bool]:
         requests: list[_Request] = []
-        asked = self._requests.get()
+        asked = self._next()
         while asked is not None:
             requests += asked
             if len(requests) >= MOST:
@@ -190,6 +212,54 @@ class Writer:
             except queue.Empty:
                 return requests, False
         return requests, True
+
+    def _next(self) -> list[_Request] | None:
+        """What is asked for next. While nobody asks, runs that have ended are packed."""
+        quiet = False
+        while self._packs:
+            behind = self._ledger.ended - self._done > BEHIND
+            pause = max(self._packed_at + PACE - monotonic(), 0.0) if behind else self._quiet
+            try:
+                return self._requests.get(timeout=0.0 if quiet else pause)
+            except queue.Empty:
+                quiet = quiet or not behind
+                self._packs = self._pack()
+        return self._requests.get()
+
+    def _pack(self) -> bool:
+        """One step of it, in a transaction of its own. False if there is nothing to do for now."""
+        if self._packer is None or self.broken or self._ledger.full:
+            return False
+        try:
+            step = self._packer.next()
+            if step is None:
+                return False
+            self._db.execute("begin immediate")
+            self._packer.take(step)
+            self._db.execute("commit")
+        except apsw.Error as error:
+            self._leave()
+            if not isinstance(error, apsw.CorruptError):
+                self._translate(error)
+            # Else a page of an old run is damaged, which is for verifying to find.
+            return False
+        except Exception:  # noqa: BLE001 - a bug of ours; the journal can do without this
+            _log.exception("ended runs are not packed any more: this is a bug in holdfast")
+            self._leave()
+            self._packer = None
+            return False
+        self._packed_at = monotonic()
+        self._done += bool(step.then)
+        self._copy_log()
+        return True
+
+    def _leave(self) -> None:
+        """Nothing was packed. The ledger has no part in it, and may be the loop's at this moment."""
+        try:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+        except apsw.Error as error:
+            self._break(error)
 
     def _transact(self, requests: Sequence[_Request]) -> None:
         if self.broken:

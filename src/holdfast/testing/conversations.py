@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
-from hashlib import sha256
 
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.codec import note, record
+from holdfast.core.codec import link_messages, note, record
 from holdfast.core.events import InputEdited, RunCancelled, RunCompleted, StopRequested
 from holdfast.core.luggage import Carried
-from holdfast.core.messages import BlobRef, Text
+from holdfast.core.messages import BlobRef, Text, UserMessage
 from holdfast.core.session import (
     Noted,
     RunAdded,
@@ -52,6 +51,10 @@ async def begin(store: Store, *run_ids: str, session: str = "ses_1") -> None:
         await store.accept(run_id, replace(ASKED, session_id=session))
 
 
+#: What was said before a session that comes from elsewhere.
+(BLUE,) = link_messages((UserMessage(parts=(Text("blue"),)),))
+
+
 async def claimed(store: Store) -> list[str]:
     """Those that are ready, which are held from now on."""
     return [lease.run_id for lease in await store.claim("a", ttl=60.0, limit=10)]
@@ -66,10 +69,10 @@ async def end(store: Store, *, ttl: float = 60.0) -> str:
 
 def elsewhere() -> tuple[list[Noted], list[Carried]]:
     """A session of two runs, as it comes from another store."""
-    blue = BlobRef(sha256=sha256(b"blue").hexdigest(), size=4)
-    asked = replace(ASKED, session_id="ses_9", history=(blue,))
+    head = BlobRef(sha256=BLUE.name, size=len(BLUE.body))
+    asked = replace(ASKED, session_id="ses_9", history=(head,))
     runs = [
-        Carried("run_a", [record(1, 5.0, asked), *ENDED], {blue.sha256: b"blue"}),
+        Carried("run_a", [record(1, 5.0, asked), *ENDED], {BLUE.name: BLUE.body}),
         Carried("run_b", [record(1, 6.0, replace(asked, history=())), *ENDED]),
     ]
     events: list[SessionEvent] = [
@@ -363,7 +366,7 @@ class ConversationContract:
         ]
         entry = await store.session("ses_9")
         assert (entry.state, entry.live) == (replay_session(notes), 0)
-        assert await store.blob(sha256(b"blue").hexdigest()) == b"blue"
+        assert list(await store.chain(BLUE.name)) == [BLUE.body]
         assert await ids(store) == ["ses_9"]
 
     async def test_what_was_taken_in_is_nobodys_to_carry_and_can_be_gone_on_with(

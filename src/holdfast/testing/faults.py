@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from holdfast.core.codec import Link
 from holdfast.core.events import Event, Recorded, RunAccepted, StopRequested, Wish
 from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
@@ -84,13 +85,20 @@ class FaultyStore:
         first: RunAccepted,
         *,
         blobs: Mapping[str, bytes] = {},
+        history: Sequence[Link] = (),
         once: Once | None = None,
         alone: bool = False,
         stop: StopRequested | None = None,
     ) -> Recorded:
         return await self._write(
             lambda: self._store.accept(
-                run_id, first, blobs=blobs, once=once, alone=alone, stop=stop
+                run_id,
+                first,
+                blobs=blobs,
+                history=history,
+                once=once,
+                alone=alone,
+                stop=stop,
             )
         )
 
@@ -189,6 +197,9 @@ class FaultyStore:
 
     async def blob(self, sha256: str) -> bytes:
         return await self._call(lambda: self._store.blob(sha256))
+
+    async def chain(self, sha256: str) -> Sequence[bytes]:
+        return await self._call(lambda: self._store.chain(sha256))
 
     async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
         await self._pass()

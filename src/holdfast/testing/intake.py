@@ -7,20 +7,53 @@ pass for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core.codec import Link, link_messages
 from holdfast.core.events import RunCancelled, RunCompleted
-from holdfast.errors import AlreadyAccepted, KeyReused, NotFound
+from holdfast.core.messages import Text, UserMessage
+from holdfast.errors import AlreadyAccepted, Conflict, KeyReused, NotFound
 from holdfast.ports import Census, Once, Store
 from holdfast.testing.contracts import ACCEPTED, TTL, held
 
 ONCE = Once("ada", "key-1", "abc")
 
 
+def conversation(length: int) -> tuple[Link, ...]:
+    """The first so many messages of one that goes on and on."""
+    return link_messages(UserMessage(parts=(Text(f"{n}: " + "word " * n),)) for n in range(length))
+
+
 class IntakeContract:
+    async def test_a_conversation_comes_with_a_run_and_goes_on_with_the_next(
+        self, store: Store
+    ) -> None:
+        long = conversation(9)
+        for run_id, links in (("run_1", long[:7]), ("run_2", long), ("run_3", long[:2])):
+            await store.accept(run_id, ACCEPTED, history=links)
+        for link in (long[1], long[6], long[8]):
+            bodies = [one.body for one in long[: long.index(link) + 1]]
+            assert list(await store.chain(link.name)) == bodies
+
+    async def test_a_conversation_that_was_one_blob_is_a_chain_of_one(self, store: Store) -> None:
+        body = msgspec.json.encode((UserMessage(parts=(Text("hi"),)),))
+        name = sha256(body).hexdigest()
+        await store.accept("run_1", ACCEPTED, blobs={name: body})
+        assert list(await store.chain(name)) == [body]
+
+    async def test_a_run_that_is_refused_leaves_no_conversation_behind(self, store: Store) -> None:
+        (link,) = conversation(1)
+        await store.accept("run_1", ACCEPTED)
+        with pytest.raises(Conflict):
+            await store.accept("run_1", ACCEPTED, history=(link,))
+        with pytest.raises(NotFound):
+            await store.chain(link.name)
+
     async def test_a_request_is_taken_in_once(self, store: Store) -> None:
         await store.accept("run_1", ACCEPTED, once=ONCE)
         with pytest.raises(AlreadyAccepted) as again:
