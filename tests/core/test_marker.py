@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.codec import recall
 from holdfast.core.events import InputAdded, RunFailed, RunWaiting, StopRequested
-from holdfast.core.marker import ARRIVING, marked, marker, unseen
+from holdfast.core.marker import ARRIVING, damaged, marked, marker, unseen
 from holdfast.core.messages import Text
 from holdfast.core.run import RunState, fold, replay
 from holdfast.core.transcript import transcribe
@@ -186,3 +186,9 @@ def test_every_run_can_be_looked_at_at_any_time(prefix, leased, workers, now):
     assert found.words.count(".") == 1
     assert found.attempts == seen.rescues
     assert not (leased and seen.status.live)
+
+
+def test_what_is_damaged_is_said_to_be():
+    mark = damaged(7.0)
+    assert (mark.meaning, mark.at, mark.attempts) == ("some_may_be_lost", 7.0, 0)
+    assert "damaged" in mark.words

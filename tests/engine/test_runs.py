@@ -8,16 +8,19 @@ from holdfast.calls.tasks import task_group
 from holdfast.core.events import (
     ApprovalAnswered,
     ApprovalRequested,
+    ModelCalled,
     ModelChoice,
     RunAccepted,
+    RunStarted,
     StopRequested,
     ToolFinished,
     ToolStarted,
 )
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import Text, UserMessage, plain
+from holdfast.core.messages import Image, Text, UserMessage, plain
 from holdfast.core.secrets import MASK, Secrets
 from holdfast.core.state import Grant
+from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     ApprovalAmbiguous,
@@ -26,6 +29,7 @@ from holdfast.errors import (
     InvalidRequest,
     NotFound,
     NothingPending,
+    RunBegun,
     RunFinished,
     RunStopping,
     StoreError,
@@ -355,3 +359,42 @@ async def test_an_answer_to_something_else_than_what_is_asked_counts_for_nothing
         await play.runs.answer(run_id, "once", digest=asked.digest)
         await play.until(run_id, ToolFinished)
         await play.runs.stop(run_id)
+
+
+class Quick:
+    """A store where a worker is quicker than whoever takes a message back."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def wish(self, run_id, wish, *, seen=0):
+        (lease,) = await self._store.claim("w", ttl=100.0)
+        called = ModelCalled(turn=1, attempt=1, model="model")
+        await self._store.append(lease, RunStarted(worker="w", epoch=1), called, seen=1)
+        return await self._store.wish(run_id, wish, seen=seen)
+
+
+async def test_who_takes_back_what_a_model_was_shown_is_told_that_it_is_too_late():
+    store = MemoryStore()
+    runs = Runs(Means(store=Quick(store), models={}))
+    accepted = RunAccepted(input=(Text("one"),), models=(ModelChoice("model"),), session_id="ses")
+    run_id = await runs.accept(accepted)
+    with pytest.raises(RunBegun):
+        await runs.remove(run_id)
+    assert (await runs.state(run_id)).stopping
+
+
+async def test_what_waits_keeps_its_pictures_when_it_is_edited():
+    runs = Runs(Means(store=MemoryStore(), models={}))
+    picture = Image(url="http://127.0.0.1/a.png")
+    accepted = RunAccepted(input=(Text("one"), picture), models=(ModelChoice("model"),))
+    run_id = await runs.accept(accepted)
+    await runs.edit(run_id, "two", by="ada")
+    assert (await runs.state(run_id)).accepted.input == (Text("two"), picture)
+    await runs.remove(run_id)
+    for late in (runs.edit(run_id, "three"), runs.remove(run_id)):
+        with pytest.raises(RunFinished):
+            await late

@@ -1,6 +1,7 @@
 import anyio
 import pytest
 
+from holdfast.core.bookmark import Bookmark, read_bookmark
 from holdfast.core.entries import Card, Mark, Notice, Reply, Said
 from holdfast.core.events import (
     ApprovalRequested,
@@ -12,7 +13,6 @@ from holdfast.core.events import (
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import AssistantMessage, Text, UserMessage, plain
-from holdfast.core.place import Place, read_place
 from holdfast.core.session import (
     RunAdded,
     SessionCreated,
@@ -35,7 +35,7 @@ from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
 
 LONG = Silence(1000)
-START = Place()
+START = Bookmark()
 
 
 def words(entries):
@@ -331,7 +331,7 @@ async def test_an_empty_session_has_an_empty_page():
     async with stage(ScriptedModel()) as play:
         await play.sessions.create("ses_1", SessionCreated())
         page = await play.sessions.page("ses_1")
-        assert (page.entries, page.earlier, page.place) == ((), "", Place(1, 1, ()))
+        assert (page.entries, page.earlier, page.bookmark) == ((), "", Bookmark(1, 1, ()))
 
 
 # --- following
@@ -362,10 +362,10 @@ async def test_a_session_is_followed_over_all_its_runs_from_any_place():
         for one in whole:
             key = one.ordinal
             expected = seqs.get(key, 0) + 1
-            assert (one.recorded.seq if one.recorded else one.place.session) == expected
+            assert (one.recorded.seq if one.recorded else one.bookmark.session) == expected
             seqs[key] = expected
         for cut in range(len(whole)):
-            place = read_place(str(whole[cut].place))
+            place = read_bookmark(str(whole[cut].bookmark))
             rest = await follow(play, place, until=ends(3)) if cut < len(whole) - 1 else []
             expected = {(o.ordinal, o.recorded and o.recorded.seq, o.at) for o in whole[cut + 1 :]}
             assert {(o.ordinal, o.recorded and o.recorded.seq, o.at) for o in rest} == expected
@@ -378,18 +378,18 @@ async def test_following_goes_on_where_a_page_ends():
         await play.say("three")
         await play.until(second.run_id, TextStreamed)
         page = await play.sessions.page("ses_1", limit=2)
-        rest = await follow(play, page.place, until=ends(3))
+        rest = await follow(play, page.bookmark, until=ends(3))
         assert all(one.ordinal > 1 for one in rest)
         texts = [one.event.text for one in rest if isinstance(one.event, TextStreamed)]
         assert texts == ["c", "d"]
-        assert rest[-1].place == Place(4, 4, ())
+        assert rest[-1].bookmark == Bookmark(4, 4, ())
 
 
 @pytest.mark.parametrize("text", ["s99.1", "s1.7-3-3", "s2.1", "s3.2-5"])
 async def test_a_place_of_another_session_is_the_beginning(text):
     async with stage(ScriptedModel(["a"])) as play:
         await dialogue(play, "one")
-        heard = await follow(play, read_place(text), until=ends(1))
+        heard = await follow(play, read_bookmark(text), until=ends(1))
         assert isinstance(heard[0].event, SessionCreated)
         assert isinstance(heard[1].event, RunAdded)
 
@@ -398,7 +398,7 @@ async def test_following_ends_with_the_session():
     async with stage(ScriptedModel()) as play:
         await play.sessions.create("ses_1", SessionCreated())
         await play.sessions.delete("ses_1")
-        heard = [one async for one in play.sessions.follow("ses_1", after=Place())]
+        heard = [one async for one in play.sessions.follow("ses_1", after=Bookmark())]
         assert isinstance(heard[-1].event, SessionDeleted)
 
 

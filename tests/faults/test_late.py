@@ -10,11 +10,11 @@ from hashlib import sha256
 
 import anyio
 
+from holdfast.core.bookmark import Bookmark
 from holdfast.core.entries import Card, Mark, Reply, Said
 from holdfast.core.events import RunCompleted, TextStreamed, ToolFinished
 from holdfast.core.marker import ARRIVING
 from holdfast.core.messages import plain
-from holdfast.core.place import Place
 from holdfast.engine.sessions import Sessions
 from holdfast.testing.late import LateStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
@@ -196,8 +196,8 @@ async def test_a_follower_gets_the_late_part_where_it_left_off():
         heard = []
 
         async def follow():
-            async for one in reader.sessions.follow("ses_1", after=Place()):
-                heard.append((one.ordinal, one.place))
+            async for one in reader.sessions.follow("ses_1", after=Bookmark()):
+                heard.append((one.ordinal, one.bookmark))
                 if one.ordinal == 1 and isinstance(one.event, RunCompleted):
                     return
 
@@ -208,7 +208,7 @@ async def test_a_follower_gets_the_late_part_where_it_left_off():
             reader.late.show(run_id)
         of_first = len(await play.means.store.read(run_id))
         assert [ordinal for ordinal, _ in heard].count(1) == of_first
-        assert heard[-1][1] == Place(3, 3, ())
+        assert heard[-1][1] == Bookmark(3, 3, ())
 
 
 async def test_what_ended_after_many_rescues_is_told_by_what_came():

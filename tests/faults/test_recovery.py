@@ -13,6 +13,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core.bookmark import Bookmark
 from holdfast.core.entries import Card, Reply, Said
 from holdfast.core.events import (
     ModelReplied,
@@ -23,7 +24,6 @@ from holdfast.core.events import (
     ToolStarted,
 )
 from holdfast.core.messages import Text, ToolCall, ToolSpec, plain
-from holdfast.core.place import Place
 from holdfast.core.transcript import transcribe
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
@@ -164,7 +164,7 @@ async def test_a_long_old_run_does_not_keep_a_new_one_from_being_resumed(path):
         await turn(store, 2, "short")
         sessions = sessions_on(store)
         heard = []
-        async for one in sessions.follow("ses_1", after=Place(3, 2, (2,))):
+        async for one in sessions.follow("ses_1", after=Bookmark(3, 2, (2,))):
             heard.append((one.ordinal, one.recorded.seq))
             if isinstance(one.event, RunCompleted):
                 break

@@ -70,6 +70,12 @@ def unseen(at: float, *, workers: bool, now: float) -> Marker:
     return Marker(meaning, "unknown", _UNSEEN[meaning], 0, at)
 
 
+def damaged(at: float) -> Marker:
+    """The same for a run whose journal makes no sense."""
+    words = "What belongs here is damaged and cannot be read; whoever runs this can look into it."
+    return Marker("some_may_be_lost", "unknown", words, 0, at)
+
+
 def marked(
     entries: tuple[Entry, ...], marker: Marker | None, *, run_id: str, ordinal: int
 ) -> tuple[Entry, ...]:

@@ -33,6 +33,7 @@ from holdfast.core.events import (
 from holdfast.core.messages import BlobRef, Image, Message, Part, Text
 from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
+from holdfast.core.transcript import taken_back
 from holdfast.engine.driver import Driver
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
@@ -225,10 +226,12 @@ class Runs:
     async def remove(self, run_id: str, *, by: str = "") -> None:
         """Take back what was asked. Raises RunBegun if it is too late.
 
-        Should the run begin at this very moment, it is stopped.
+        Should the run begin at this very moment, it is stopped, and that it had begun is said.
         """
         await self._waiting(run_id)
         await self.stop(run_id, by=by, reason="taken back before it began", removed=True)
+        if not taken_back(await self.state(run_id)):
+            raise RunBegun(run_id)
 
     async def _waiting(self, run_id: str) -> RunState:
         state = await self._living(run_id)

@@ -12,12 +12,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.core.entries import Entry
+from holdfast.core.bookmark import Bookmark, Heard
 from holdfast.core.events import FINAL, RunAccepted, RunFailed, StopRequested
 from holdfast.core.lifecycle import Status
-from holdfast.core.marker import marked, marker, unseen
 from holdfast.core.messages import Message
-from holdfast.core.place import WHOLE, Heard, Place
 from holdfast.core.session import (
     RunAdded,
     SessionCreated,
@@ -26,8 +24,8 @@ from holdfast.core.session import (
     SessionRestored,
 )
 from holdfast.core.state import RunState
-from holdfast.core.transcript import Transcript, grow
 from holdfast.engine.means import Means
+from holdfast.engine.pages import Page, Pages
 from holdfast.engine.runs import Runs
 from holdfast.errors import (
     Conflict,
@@ -63,18 +61,6 @@ class Sent(Struct, frozen=True):
     how: Literal["started", "queued", "steered"]
 
 
-class Page(Struct, frozen=True):
-    """Part of a transcript, in order.
-
-    `earlier` is where to go on for what came before, "" at the beginning. `place` is where to follow
-    on from what is told here.
-    """
-
-    entries: tuple[Entry, ...]
-    earlier: str
-    place: Place
-
-
 class Waiting(Struct, frozen=True):
     """A message that waits for its turn. `behind` is the run whose turn it is."""
 
@@ -83,20 +69,12 @@ class Waiting(Struct, frozen=True):
     behind: str
 
 
-class _Seen(Struct, frozen=True):
-    """A run as far as it is to be seen: `seq` is where, or WHOLE."""
-
-    member: Member
-    entries: tuple[Entry, ...]
-    seq: int
-
-
 class Sessions:
     """`workers` tells whether anyone lives who carries runs."""
 
     def __init__(self, means: Means, runs: Runs, *, workers: Callable[[], bool]) -> None:
         self._means, self._store, self._runs = means, means.store, runs
-        self._workers = workers
+        self._pages = Pages(means, workers=workers)
 
     # --- saying something
 
@@ -227,129 +205,62 @@ class Sessions:
         return "waiting" if state.status is Status.WAITING else "running"
 
     async def page(self, session_id: str, *, earlier: str = "", limit: int = 50) -> Page:
-        """The end of the transcript, or what came before a page of it."""
-        entry = await self.entry(session_id)
-        runs, kept = entry.state.runs, None
-        if earlier:
-            runs, kept = _read_earlier(earlier, runs)
-        seen: list[_Seen] = []
-        told, before = 0, runs + 1
-        while before > 1 and (told < limit or len(seen) < (0 if earlier else entry.live)):
-            for member in await self._store.members(session_id, before=before, limit=_STRIDE):
-                before = member.ordinal
-                one = await self._see(member, entry)
-                if kept is not None and member.ordinal == runs:
-                    one = _Seen(member, one.entries[:kept], one.seq)
-                seen.append(one)
-                told += len(one.entries)
-                if told >= limit and len(seen) >= (0 if earlier else entry.live):
-                    break
-            else:
-                continue
-            break
-        seen.reverse()
-        return Page(*_cut(seen, limit), _place(entry.state.seq, runs, seen))
-
-    async def _see(self, member: Member, entry: SessionEntry) -> _Seen:
-        """A run with its marker. One that cannot be seen yet has nothing else."""
-        now, workers = self._means.clock(), self._workers()
-        run_id, ordinal = member.run_id, member.ordinal
-        try:
-            journal = await self._store.read(run_id)
-        except NotFound:
-            hidden = unseen(entry.state.moved_at, workers=workers, now=now)
-            return _Seen(member, marked((), hidden, run_id=run_id, ordinal=ordinal), 0)
-        transcript = Transcript(run_id, ordinal)
-        for recorded in journal:
-            transcript = grow(transcript, recorded)
-        leased = bool(await self._store.held([run_id])) if not member.ended else False
-        mark = marker(transcript.state, leased=leased, workers=workers, now=now)
-        entries = marked(transcript.entries, mark, run_id=run_id, ordinal=ordinal)
-        state = transcript.state
-        return _Seen(member, entries, WHOLE if state.status.final else state.seq)
+        """The end of the transcript, or what came before a page of it. Raises NotFound."""
+        return await self._pages.page(await self.entry(session_id), earlier=earlier, limit=limit)
 
     # --- following
 
-    async def follow(self, session_id: str, *, after: Place) -> AsyncGenerator[Heard, None]:
-        """What is on record of the session and its runs past that place, and what comes.
+    async def follow(self, session_id: str, *, after: Bookmark) -> AsyncGenerator[Heard, None]:
+        """What is on record of the session and its runs past that bookmark, and what comes.
 
-        Each comes with the place after it. Ends when the session is deleted. Raises NotFound. A place
+        Each comes with the bookmark after it. Ends when the session is deleted. Raises NotFound. A bookmark
         that is none of this session is taken for the beginning.
         """
-        place, ids = await self._begin(session_id, after)
+        mark, ids = await self._begin(session_id, after)
         async with aclosing(self._store.stirs(session_id)) as stirs:
             async for _ in stirs:
                 more = True
                 while more:
                     more = False
-                    async for heard in self._news(session_id, place, ids):
-                        place, more = heard.place, True
+                    async for heard in self._news(session_id, mark, ids):
+                        mark, more = heard.bookmark, True
                         yield heard
                         if isinstance(heard.event, SessionDeleted):
                             return
 
-    async def _begin(self, session_id: str, after: Place) -> tuple[Place, dict[int, str]]:
-        """The place, and the runs that were heard of by then, by their ordinals."""
+    async def _begin(self, session_id: str, after: Bookmark) -> tuple[Bookmark, dict[int, str]]:
+        """The bookmark, and the runs that were heard of by then, by their ordinals."""
         notes = await self._store.notes(session_id)
         events = [noted.event for noted in notes[: after.session]]
         ids = {one.ordinal: one.run_id for one in events if isinstance(one, RunAdded)}
         known = len(ids) == after.runs and after.session <= len(notes)
-        return (after, ids) if known else (Place(), {})
+        return (after, ids) if known else (Bookmark(), {})
 
     async def _news(
-        self, session_id: str, place: Place, ids: dict[int, str]
+        self, session_id: str, mark: Bookmark, ids: dict[int, str]
     ) -> AsyncGenerator[Heard, None]:
         """What can be read right now: each run in turn, after the note that added it."""
-        for ordinal in place.open:
-            async for heard in self._run_news(place, ordinal, ids):
-                place = heard.place
+        for ordinal in mark.open:
+            async for heard in self._run_news(mark, ordinal, ids):
+                mark = heard.bookmark
                 yield heard
-        for noted in await self._store.notes(session_id, after=place.session):
-            place = place.noted(noted)
-            yield Heard(place, noted.at, noted.event)
+        for noted in await self._store.notes(session_id, after=mark.session):
+            mark = mark.noted(noted)
+            yield Heard(mark, noted.at, noted.event)
             if isinstance(noted.event, RunAdded):
                 ids[noted.event.ordinal] = noted.event.run_id
-                async for heard in self._run_news(place, noted.event.ordinal, ids):
-                    place = heard.place
+                async for heard in self._run_news(mark, noted.event.ordinal, ids):
+                    mark = heard.bookmark
                     yield heard
 
     async def _run_news(
-        self, place: Place, ordinal: int, ids: dict[int, str]
+        self, mark: Bookmark, ordinal: int, ids: dict[int, str]
     ) -> AsyncGenerator[Heard, None]:
         run_id = ids[ordinal]
         try:
-            journal = await self._store.read(run_id, after=place.seq(ordinal))
+            journal = await self._store.read(run_id, after=mark.seq(ordinal))
         except NotFound:
             return  # it may still arrive
         for recorded in journal:
-            place = place.heard(ordinal, recorded)
-            yield Heard(place, recorded.at, recorded.event, run_id, ordinal, recorded)
-
-
-def _read_earlier(token: str, runs: int) -> tuple[int, int]:
-    """The run in which a page began, and how many entries of it came before. Raises NotFound."""
-    ordinal, _, kept = token.partition(".")
-    if not (ordinal.isdecimal() and kept.isdecimal()) or not 0 < int(ordinal) <= runs:
-        raise NotFound("place", token)
-    return int(ordinal), int(kept)
-
-
-def _cut(seen: Sequence[_Seen], limit: int) -> tuple[tuple[Entry, ...], str]:
-    """The last entries, and where to go on for what came before them."""
-    entries = tuple(entry for one in seen for entry in one.entries)
-    if not seen:
-        return (), ""
-    surplus = max(len(entries) - limit, 0)
-    left = surplus
-    for one in seen:
-        if left < len(one.entries) or (left == 0 and not one.entries):
-            first = left == 0 and one.member.ordinal == 1
-            return entries[surplus:], "" if first else f"{one.member.ordinal}.{left}"
-        left -= len(one.entries)
-    return entries[surplus:], ""
-
-
-def _place(session: int, runs: int, seen: Sequence[_Seen]) -> Place:
-    """Where whoever has seen these goes on: the runs before them have ended."""
-    seqs = tuple(one.seq for one in seen)
-    return Place(session, runs + 1 - len(seqs), seqs).shortened()
+            mark = mark.heard(ordinal, recorded)
+            yield Heard(mark, recorded.at, recorded.event, run_id, ordinal, recorded)
