@@ -260,6 +260,7 @@ money = 2.5
 
 [retention]
 days = 90
+deleted = 0
 
 [mcp.files]
 command = ["npx", "-y", "server files"]
@@ -278,7 +279,7 @@ def test_a_file_may_set_everything(tmp_path):
     assert found.agent == AgentSettings("Be brief.", 20, ("read_*", "terminal"))
     assert found.budget == Budget(turns=50, seconds=3600, tokens=1_000_000, money=2.5)
     assert found.tools == ToolSettings(False, "bwrap", "deny", 0, path=found.tools.path)
-    assert found.retention == RetentionSettings(90)
+    assert found.retention == RetentionSettings(90, 0)
     assert found.mcp == {
         "files": McpSettings("files", command=("npx", "-y", "server files")),
         "search": McpSettings("search", url="https://mcp.example.org/mcp"),
@@ -350,6 +351,8 @@ FOLDER = "the path of a directory"
         ('tools.approval = "always"', ': tools.approval is "always"; it must be one of ask, deny, yolo'),
         ("tools.approval_timeout = -1", ": tools.approval_timeout is -1; it must be a number of seconds, 0 to wait for ever"),
         ("retention.days = -1", ": retention.days is -1; it must be a number of days, 0 to keep runs until they are deleted"),
+        ("retention.deleted = -1", ": retention.deleted is -1; it must be a number of days, 0 to keep deleted sessions for ever"),
+        ('retention.deleted = "week"', ': retention.deleted is "week"; it must be a number of days, 0 to keep deleted sessions for ever'),
         ("retention.day = 1", ": retention.day is not a setting; did you mean days?"),
         ("[mcp.x]", ": mcp.x must have either a command or a url"),
         ('mcp.x = { command = ["a"], url = "http://h" }', ": mcp.x must have either a command or a url"),

@@ -168,9 +168,13 @@ def _budget(table: Table, agent: AgentSettings) -> Budget:
 
 
 def _retention(table: Table) -> RetentionSettings:
-    retention = table.table("retention", "days")
-    must = "a number of days, 0 to keep runs until they are deleted"
-    return RetentionSettings(days=retention.get("days", 0).number(must))
+    retention, usual = table.table("retention", "days deleted"), RetentionSettings()
+    days = "a number of days, 0 to keep runs until they are deleted"
+    deleted = "a number of days, 0 to keep deleted sessions for ever"
+    return RetentionSettings(
+        days=retention.get("days", usual.days).number(days),
+        deleted=retention.get("deleted", usual.deleted).number(deleted),
+    )
 
 
 def _mcp(table: Table) -> Mapping[str, McpSettings]:

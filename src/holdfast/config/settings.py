@@ -103,9 +103,12 @@ class ToolSettings:
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """How many days a run is kept after its end. 0: until it is deleted."""
+    """How many days a run is kept after its end, 0 until it is deleted; and how many days a session that
+    was `deleted` can be restored, 0 for ever.
+    """
 
     days: float = 0.0
+    deleted: float = 7.0
 
 
 @dataclass(frozen=True)
