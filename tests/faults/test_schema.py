@@ -1,5 +1,7 @@
 """The server against its own description: whatever it is sent, it answers as it said it would."""
 
+import re
+
 import anyio
 import hypothesis
 import pytest
@@ -28,6 +30,9 @@ CHECKS = [
 ]
 EXAMPLES = 10
 
+#: What is told for as long as somebody listens.
+ENDLESS = {"/v1/events", "/v1/sessions/{session_id}/events"}
+
 #: What may be asked without a key.
 OPEN = {("GET", "/health"), ("GET", "/v1/health")}
 
@@ -35,7 +40,11 @@ OPEN = {("GET", "/health"), ("GET", "/v1/health")}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("schema"))
-    server.launch('[models.demo]\nwire = "demo"\n')
+    # Somebody who waits for an answer is answered at once, and is asked nothing.
+    server.launch(
+        '[models.demo]\nwire = "demo"\noptions = { pace = 0 }\n'
+        '[tools]\nterminal = false\napproval = "deny"\n'
+    )
     anyio.run(server.ready)
     yield server
     server.kill()
@@ -52,6 +61,17 @@ def ended(server):
             return (await server.ended(run_id))["run_id"]
 
     return anyio.run(run)
+
+
+@pytest.fixture(scope="module")
+def talk(server):
+    """The id of a session in which nothing is under way."""
+
+    async def create():
+        async with server.calling():
+            return (await server.post("/v1/sessions", {"session_id": "talk"})).json["session_id"]
+
+    return anyio.run(create)
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +102,22 @@ def try_out(operation, mode, examples, check):
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.name.lower())
-def test_every_answer_is_as_described(server, schema, ended, mode):
+def test_every_answer_is_as_described(server, schema, ended, talk, mode):
     statuses = set()
 
     def check(case, known):
         if known and "run_id" in case.path_parameters:
             case.path_parameters["run_id"] = ended
+        lasting = case.path not in ENDLESS and case.method.upper() != "DELETE"
+        if known and "session_id" in case.path_parameters and lasting:
+            case.path_parameters["session_id"] = talk
         response = case.call(headers=server.headers, timeout=20)
         case.validate_response(response, checks=CHECKS)
         statuses.add(response.status_code)
 
     for operation in operations(schema):
-        try_out(operation, mode, EXAMPLES, check)
+        if operation.path != "/v1/events":
+            try_out(operation, mode, EXAMPLES, check)
     assert statuses >= {200, 400, 404}
     assert server.log == ""
 
@@ -119,7 +143,7 @@ async def test_every_door_but_the_open_ones_wants_a_key(server, schema):
     others = {(method, "/v1/runs") for method in ("PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")}
     async with server.calling():
         for method, path in doors | hidden | others:
-            address = path.replace("{run_id}", "run_1")
+            address = re.sub(r"\{\w+\}", "some_1", path)
             for bad in ({}, {"Authorization": "Bearer nonsense"}, {"Authorization": server.key}):
                 answer = await server.ask(method, address, bare=True, headers=bad)
                 expected = 200 if (method, path) in OPEN else 401

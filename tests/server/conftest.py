@@ -50,14 +50,21 @@ class Answer:
 
 
 class Frame(NamedTuple):
-    """`id` is None for a frame that has none."""
+    """`id` is None for a frame that has none. It is a number on the stream of a run alone."""
 
-    id: int | None
+    id: int | str | None
     data: dict[str, Any]
 
     @property
     def event(self):
         return self.data["event"]
+
+
+def read_frame(block):
+    fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
+    assert fields.keys() <= {b"id", b"data"}, block
+    id = fields[b"id"].decode() if b"id" in fields else None
+    return Frame(int(id) if id and id.isdecimal() else id, json.loads(fields[b"data"]))
 
 
 class Events:
@@ -93,10 +100,7 @@ class Events:
         if block.startswith(b":"):
             self.comments.append(block)
             return None
-        fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
-        assert fields.keys() <= {b"id", b"data"}, block
-        number = int(fields[b"id"]) if b"id" in fields else None
-        return Frame(number, json.loads(fields[b"data"]))
+        return read_frame(block)
 
 
 class Server:
@@ -198,13 +202,16 @@ class Server:
         return await self.ask("POST", path, **options)
 
     @asynccontextmanager
-    async def follow(self, run_id, *, after=None, last_event_id=None) -> AsyncIterator[Events]:
+    async def follow(
+        self, run_id="", *, session_id="", after=None, last_event_id=None
+    ) -> AsyncIterator[Events]:
         """`after` goes into the address, `last_event_id` into the header."""
         headers = dict(self.headers)
         if last_event_id is not None:
             headers["Last-Event-ID"] = str(last_event_id)
         query = "" if after is None else f"?after={after}"
-        path = f"{self.url}/v1/runs/{run_id}/events{query}"
+        where = f"sessions/{session_id}" if session_id else f"runs/{run_id}"
+        path = f"{self.url}/v1/{where}/events{query}"
         async with self.http.get(path, headers=headers) as response:
             assert response.status == 200, await response.text()
             yield Events(response)
@@ -308,11 +315,12 @@ class Inside:
 
     def __init__(self, app, settings, metrics):
         self.app, self.settings = app, settings
-        self.service = Service(app.runs, app.means, settings)
+        self.service = Service(app.runs, app.means, settings, sessions=app.sessions)
         self.about = About(self.service, settings, app.means, "1.2.3", metrics)
         self.asgi = make_asgi(self.service, self.about)
 
-    async def ask(self, method, path, body=b"", headers=()):
+    async def ask(self, method, path, body=b"", headers=(), patience=float("inf"), caller=None):
+        """The answer, or what there is of it after so many seconds."""
         sent = []
         path, _, query = path.partition("?")
         named = {"content-type": "application/json", **dict(headers)}
@@ -328,7 +336,7 @@ class Inside:
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "server": ("127.0.0.1", 80),
             "client": ("127.0.0.1", 1),
-            "state": {"principal": "ada", "caller": Present()},
+            "state": {"principal": "ada", "caller": caller or Present()},
         }
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -340,7 +348,8 @@ class Inside:
         async def send(message):
             sent.append(message)
 
-        await self.asgi(scope, receive, send)
+        with anyio.move_on_after(patience):
+            await self.asgi(scope, receive, send)
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         said = b"".join(message.get("body", b"") for message in sent[1:])
         return Answer(sent[0]["status"], found, said)
@@ -351,6 +360,18 @@ class Inside:
     async def post(self, path, fields=None, **options):
         body = b"" if fields is None else json.dumps(fields).encode()
         return await self.ask("POST", path, body=body, **options)
+
+    async def patch(self, path, fields, **options):
+        return await self.ask("PATCH", path, body=json.dumps(fields).encode(), **options)
+
+    async def delete(self, path, **options):
+        return await self.ask("DELETE", path, **options)
+
+    async def frames(self, path, **options):
+        """Those of a stream, until it ends or nothing more is awaited: their ids, and their data."""
+        answer = await self.get(path, **options)
+        assert answer.status == 200, answer.text
+        return [read_frame(block) for block in answer.body.split(b"\n\n") if block[:1] not in b":"]
 
     async def run(self, text="hello", **fields):
         return (await self.post("/v1/runs", {"input": text, **fields})).json["run_id"]

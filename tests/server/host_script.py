@@ -47,17 +47,27 @@ def say_where(address):
 
 
 def choose(request):
-    asked = next(m for m in request.messages if isinstance(m, UserMessage))
-    try:
-        turns = json.loads(plain(asked.parts))
-    except ValueError:
-        turns = None
-    if not isinstance(turns, list):
+    """By the last script that was asked for: there may be others before it in its session."""
+    turns, since = None, 0
+    for message in request.messages:
+        if isinstance(message, UserMessage):
+            asked = script(message)
+            turns, since = (asked, 0) if asked is not None else (turns, since)
+        else:
+            since += hasattr(message, "calls")
+    if turns is None:
         return ["Hel", "lo!"]
-    turn = sum(not isinstance(m, UserMessage) and hasattr(m, "calls") for m in request.messages)
-    if turn >= len(turns):
+    if since >= len(turns):
         return ["done"]
-    return [line(one) for one in turns[turn] for _ in range(times(one))]
+    return [line(one) for one in turns[since] for _ in range(times(one))]
+
+
+def script(message):
+    try:
+        turns = json.loads(plain(message.parts))
+    except ValueError:
+        return None
+    return turns if isinstance(turns, list) else None
 
 
 def times(one):

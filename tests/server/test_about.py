@@ -68,11 +68,11 @@ async def test_a_server_without_a_model_is_not_ready(inside):
 
 async def test_every_endpoint_that_is_named_answers(inside):
     async with inside(ScriptedModel(["Hello"])) as served:
-        run_id = await served.run()
+        run_id = await served.run(session_id="s")
         told = (await served.get("/v1/capabilities")).json
         for name, endpoint in told["endpoints"].items():
-            path = endpoint["path"].replace("{run_id}", run_id)
-            answer = await served.ask(endpoint["method"], path)
+            path = endpoint["path"].replace("{run_id}", run_id).replace("{session_id}", "s")
+            answer = await served.ask(endpoint["method"], path, patience=1)
             # Whatever it has to say to this: it is there, and takes the method.
             assert answer.status != 405, name
             assert answer.status < 500, name
@@ -93,6 +93,11 @@ async def test_a_feature_is_true_only_if_there_is_an_endpoint_for_it(inside):
         "approval_events": "run_events",
         "approval_identity_v1": "run_approval",
         "tool_progress_events": "run_events",
+        "session_resources": "sessions",
+        "session_chat": "session_chat",
+        "session_chat_streaming": "session_chat_stream",
+        "session_queue": "session_queue",
+        "session_events_resumable": "session_events",
     }
     async with inside(ScriptedModel()) as served:
         told = served.about.capabilities()

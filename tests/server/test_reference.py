@@ -69,6 +69,8 @@ def test_what_a_body_is_made_of_is_what_is_read():
         "conversation_history": [{"role": "user", "content": "before"}],
         "instructions": "be kind",
         "session_id": "s",
+        "message_id": "mine",
+        "on_busy": "reject",
         "model": "m",
         "max_turns": 3,
         "tools": ["look"],

@@ -12,11 +12,10 @@ from holdfast.config.settings import AgentSettings, ToolSettings
 from holdfast.core.codec import decode, decode_history, encode, link_messages
 from holdfast.core.messages import AssistantMessage, Image, Text, ToolSpec, UserMessage
 from holdfast.core.usage import Budget
+from holdfast.server.bodies import DEEPEST, MOST_TOKENS
 from holdfast.server.problems import Problem
 from holdfast.server.requests import (
-    DEEPEST,
     LONGEST_INSTRUCTIONS,
-    MOST_TOKENS,
     MOST_TURNS,
     STOPPED,
     ApprovalRequest,
@@ -621,7 +620,7 @@ def test_a_stop_is_never_refused_for_its_body(data):
 
 @pytest.mark.parametrize("name", ["input", "message", "text"])
 def test_what_is_said_to_a_run_goes_by_three_names(name):
-    assert read_steer(body(**{name: "and now?"})) == (Text("and now?"),)
+    assert read_steer(body(**{name: "and now?"})) == ((Text("and now?"),), "")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,20 @@
+import contextlib
+import json
+from contextlib import closing
+from pathlib import Path
+
 import anyio
 import apsw
 import pytest
+from msgspec import UNSET
 
 from holdfast.app import open_app
 from holdfast.config import Settings
-from holdfast.errors import NotFound, RunFinished
+from holdfast.core.events import InputAdded, StopRequested
+from holdfast.core.messages import Text, UserMessage, plain
+from holdfast.core.session import SessionCreated
+from holdfast.engine.sessions import MOST_WAITING
+from holdfast.errors import NotFound, RunFinished, SessionGone
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
 from holdfast.server.service import LONGEST_WAIT, Service
@@ -12,6 +22,7 @@ from holdfast.stores.reading import link
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 HELLO = b'{"input": "hello"}'
+ASK = Review(gate="ask", reason="it spends money", subject="pay 1", key="pay")
 
 
 class Talker(ScriptedModel):
@@ -272,7 +283,7 @@ async def test_a_key_stands_for_one_request_however_it_is_written(inside):
     async with inside(Talker()) as served:
         first = await submit(served.service, b'{"input":"a","model":"m"}', key="k")
         spaced = await submit(served.service, b'{ "model": "m", "input": "a" }', key="k")
-        assert spaced == (first.run_id, True)
+        assert spaced == (first.run_id, True, "started")
         with pytest.raises(Problem) as refusal:
             await submit(served.service, b'{"input":"b"}', key="k")
         assert refusal.value.code == "idempotency_key_conflict"
@@ -293,8 +304,8 @@ async def test_the_same_request_at_the_same_time_is_taken_in_once(inside):
                 tasks.start_soon(take, body)
         assert taken.count("idempotency_key_conflict") in {1, 3}
         runs = [one for one in taken if one != "idempotency_key_conflict"]
-        assert len({run_id for run_id, _ in runs}) == 1
-        assert [replayed for _, replayed in runs].count(False) == 1
+        assert len({one.run_id for one in runs}) == 1
+        assert [one.replayed for one in runs].count(False) == 1
         assert len((await served.service.list({})).data) == 1
 
 
@@ -338,3 +349,205 @@ async def test_why_a_run_was_stopped_and_by_whom_is_on_record(inside):
         journal = await served.service.journal(run_id)
         stop = next(r.event for r in journal if hasattr(r.event, "reason"))
         assert (stop.reason, stop.by) == ("enough", "ada")
+
+
+# --- in a session
+
+
+async def say(served, text="hello", *, key=None, session="s", **fields):
+    body = json.dumps({"input": text, "session_id": session, **fields}).encode()
+    return await submit(served.service, body, key=key)
+
+
+async def begun(served, **fields):
+    """A run of the session that is under way."""
+    run_id = (await say(served, **fields)).run_id
+    await served.service.status(run_id, wait=1)
+    return run_id
+
+
+def heard(served):
+    """What the model was told in its last call, by people."""
+    said = served.app.means.models["demo"].requests[-1].messages
+    return [plain(one.parts) for one in said if isinstance(one, UserMessage)]
+
+
+async def test_a_message_to_a_busy_session_waits_and_says_what_for(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"]), ScriptedTool()) as served:
+        first = await begun(served)
+        second = await say(served, "second")
+        assert second.how == "queued"
+        told = await served.service.status(second.run_id)
+        assert (told.status, told.waiting_for.waiting_for) == ("queued", "turn")
+        assert (told.waiting_for.name, told.behind.run_id) == (first, first)
+        assert (told.behind.status, told.behind.waiting_for.name) == ("running", "demo")
+        listed = {one.run_id: one for one in (await served.service.list({})).data}
+        assert listed[second.run_id].behind.run_id == first
+        done = await ended(served.service, second.run_id)
+        assert done.status == "completed" and done.behind is UNSET
+        assert heard(served) == ["hello", "second"]
+
+
+async def test_a_run_that_is_about_to_begin_waits_for_no_other():
+    async with open_app(models={"demo": ScriptedModel()}, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=Path("nowhere")))
+        run_id = (await submit(service, b'{"input": "hi", "session_id": "s"}')).run_id
+        await app.means.store.seize(run_id, "worker", ttl=10)
+        told = await service.status(run_id)
+        assert (told.status, told.waiting_for.waiting_for, told.behind) == (
+            "queued",
+            "worker",
+            UNSET,
+        )
+
+
+async def test_a_message_that_waits_says_what_question_it_waits_for(inside):
+    model = ScriptedModel([Call("pay")], ["paid"])
+    async with inside(model, ScriptedTool(review=ASK)) as served:
+        first = await begun(served)
+        second = await say(served, "second")
+        ahead = (await served.service.status(second.run_id)).behind
+        assert (ahead.status, ahead.waiting_for.waiting_for) == ("waiting_for_approval", "approval")
+        assert ahead.approvals[0]["command"] == "pay 1"
+        await served.service.answer(first, b'{"choice": "deny"}', principal="ada")
+        assert (await ended(served.service, first)).status == "completed"
+
+
+@pytest.mark.real_time
+async def test_a_message_that_waits_behind_what_nobody_can_read_says_so(tmp_path):
+    models = {"demo": ScriptedModel()}
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=tmp_path), sessions=app.sessions)
+        body = b'{"input": "hello", "session_id": "s"}'
+        first, second = [(await submit(service, body)).run_id for _ in range(2)]
+        await service.steer(first, b'{"input": "psst"}', principal="ada")
+    with closing(apsw.Connection(str(tmp_path / "journal.db"))) as db:
+        db.execute("update event set at = at + 1 where run = 1 and seq = 2")
+    async with open_app(data=tmp_path, models=models, work=False) as app:
+        service = Service(app.runs, app.means, Settings(data=tmp_path), sessions=app.sessions)
+        told = await service.status(second)
+        assert (told.behind.run_id, told.behind.status) == (first, "damaged")
+
+
+async def test_a_message_may_be_refused_while_a_run_is_under_way(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        first = await begun(served)
+        with pytest.raises(Problem, match=first) as refusal:
+            await say(served, on_busy="reject")
+        assert refusal.value.code == "session_busy"
+        assert refusal.value.headers == {"X-Run-Id": first}
+        await ended(served.service, first)
+        assert (await say(served, on_busy="reject")).how == "started"
+
+
+async def test_a_message_may_stop_the_run_that_is_under_way(inside):
+    async with inside(ScriptedModel(["one", Silence()], ["two"])) as served:
+        first = await begun(served)
+        second = await say(served, "second", on_busy="interrupt")
+        assert (await ended(served.service, second.run_id)).output == "two"
+        assert (await ended(served.service, first)).status == "cancelled"
+
+
+@pytest.mark.parametrize("named", [{"key": "k"}, {"message_id": "mine"}])
+async def test_a_message_to_the_run_under_way_is_heard_once_however_often_it_comes(inside, named):
+    model = ScriptedModel(["one", Silence(20)], ["two"], ["three"])
+    async with inside(model) as served:
+        first = await begun(served)
+        sent = await say(served, "psst", on_busy="steer", **named)
+        assert sent == (first, False, "steered")
+        assert await say(served, "psst", on_busy="steer", **named) == (first, True, "steered")
+        assert (await ended(served.service, first)).output == "two"
+        # Even when the run it was said to has ended.
+        assert await say(served, "psst", on_busy="steer", **named) == (first, True, "steered")
+        assert heard(served) == ["hello", "psst"]
+        assert len((await served.service.list({})).data) == 1
+        assert (await say(served, "psst", on_busy="steer")).how == "started"
+
+
+async def test_a_key_of_a_message_to_the_run_under_way_stands_for_that_message(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        first = await begun(served)
+        await say(served, "psst", on_busy="steer", key="k")
+        with pytest.raises(Problem) as refusal:
+            await say(served, "other", on_busy="steer", key="k")
+        assert refusal.value.code == "idempotency_key_conflict"
+        await ended(served.service, first)
+
+
+async def test_a_message_that_nobody_heard_for_a_stop_is_carried_by_a_run_of_its_own(inside):
+    async with inside(ScriptedModel(["one", Silence()], ["two"])) as served:
+        first = await begun(served)
+        wish = InputAdded(parts=(Text("psst"),), message_id="mine")
+        await served.service.store.wish(first, StopRequested())
+        with contextlib.suppress(RunFinished):
+            await served.service.store.wish(first, wish)
+        sent = await say(served, "psst", on_busy="steer", message_id="mine")
+        assert sent.run_id != first and not sent.replayed
+        assert (await ended(served.service, sent.run_id)).output == "two"
+
+
+async def test_a_message_that_began_a_run_is_not_sent_again_under_its_id(inside):
+    async with inside(ScriptedModel(["one"])) as served:
+        first = await say(served, "hi", on_busy="steer", message_id="mine")
+        await ended(served.service, first.run_id)
+        again = await say(served, "hi", on_busy="steer", message_id="mine")
+        assert again == (first.run_id, True, "started")
+
+
+async def test_a_repeated_request_that_still_waits_is_told_that_it_does(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        await begun(served)
+        second = await say(served, "second", key="k")
+        assert await say(served, "second", key="k") == (second.run_id, True, "queued")
+        await ended(served.service, second.run_id)
+        assert await say(served, "second", key="k") == (second.run_id, True, "started")
+
+
+async def test_too_many_messages_in_one_session_are_sent_away_for_a_while(inside):
+    async with inside(ScriptedModel(["one", Silence()])) as served:
+        await begun(served)
+        for _ in range(MOST_WAITING):
+            await say(served)
+        with pytest.raises(Problem) as refusal:
+            await say(served)
+        assert (refusal.value.status, refusal.value.code) == (429, "rate_limit_exceeded")
+        assert (await say(served, session="other")).how == "started"
+
+
+async def test_nothing_is_said_in_a_session_that_was_deleted(inside):
+    async with inside(ScriptedModel(["one"])) as served:
+        await ended(served.service, (await say(served, key="k")).run_id)
+        await served.service.sessions.delete("s")
+        with pytest.raises(SessionGone):
+            await say(served)
+        # What was taken in before is answered as it was.
+        assert (await say(served, key="k")).replayed
+
+
+async def test_a_run_that_brings_nothing_gets_what_was_settled_with_its_session(inside):
+    async with inside(ScriptedModel(["one"], ["two"])) as served:
+        settled = SessionCreated(instructions="be kind", model="mine")
+        await served.service.sessions.create("s", settled)
+        told = await ended(served.service, (await say(served)).run_id)
+        assert told.model == "mine"
+        assert "be kind" in served.app.means.models["demo"].requests[-1].instructions
+        own = await say(served, model="own", instructions="be brief")
+        assert (await ended(served.service, own.run_id)).model == "own"
+        given = served.app.means.models["demo"].requests[-1].instructions
+        assert "be brief" in given and "be kind" not in given
+
+
+async def test_a_message_to_a_run_is_taken_to_be_accepted_if_it_was_though_the_run_has_ended(
+    inside,
+):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        first = await begun(served)
+        body = b'{"input": "psst", "message_id": "mine"}'
+        for _ in range(2):
+            await served.service.steer(first, body, principal="ada")
+        await ended(served.service, first)
+        assert heard(served) == ["hello", "psst"]
+        await served.service.steer(first, body, principal="ada")
+        for other in (b'{"input": "psst"}', b'{"input": "psst", "message_id": "other"}'):
+            with pytest.raises(RunFinished):
+                await served.service.steer(first, other, principal="ada")

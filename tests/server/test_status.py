@@ -16,7 +16,7 @@ from holdfast.core.phase import phase
 from holdfast.core.run import replay
 from holdfast.core.usage import Usage
 from holdfast.server.frames import NAMES, Projection
-from holdfast.server.status import MOST_INPUT, last_event, status
+from holdfast.server.status import MOST_INPUT, last_event, status, waits_behind
 from holdfast.testing.strategies import prefixes
 from tests.core.stories import (
     accepted,
@@ -231,3 +231,13 @@ def test_at_any_moment_a_run_tells_where_it_stands(events):
     assert ("error" in got) == ("error_code" in got) == (got["status"] == "failed")
     assert ("receipt" in got) == (got["status"] == "cancelled")
     assert (got["seq"], got["updated_at"]) == (len(events), events[-1].at)
+
+
+def test_a_run_that_waits_for_its_turn_says_whose_it_is_and_what_that_one_waits_for():
+    waiting, front = state(accepted()), state(*CALLING)
+    ahead = status("run_0", front, created_at=0.5)
+    behind = waits_behind(status("run_1", waiting, created_at=1.0), waiting, ahead)
+    told = msgspec.json.decode(msgspec.json.encode(behind))
+    assert told["waiting_for"]["waiting_for"] == "turn" and told["waiting_for"]["name"] == "run_0"
+    assert told["behind"]["run_id"] == "run_0" and told["behind"]["status"] == "running"
+    assert told["behind"]["waiting_for"]["waiting_for"] == "first_event"

@@ -13,7 +13,7 @@ import pytest
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
 from holdfast.server.service import Service
-from holdfast.server.streams import ALIVE, LOOK, PIECE, STALLED, Stream, look_after
+from holdfast.server.streams import ALIVE, LOOK, PIECE, STALLED, RunStream, look_after
 from holdfast.testing.scripted import ScriptedModel, Silence
 from holdfast.testing.stage import Stage, stage
 
@@ -79,7 +79,7 @@ async def following(*script):
         run_id = await play.start()
 
         async def read(reader, after=0):
-            await read_to(reader, Stream(service, run_id, after=after))
+            await read_to(reader, RunStream(service, run_id, after=after))
             return reader
 
         async with task_group() as tasks:
@@ -280,6 +280,6 @@ async def test_a_reader_of_words_that_were_taken_back_before_it_came_never_sees_
         run_id = await play.start()
         assert (await play.ended(run_id)).output == "right"
         reader = Reader()
-        await read_to(reader, Stream(service, run_id, after=0))
+        await read_to(reader, RunStream(service, run_id, after=0))
         assert b"wrong" not in reader.heard and b"right" in reader.heard
         assert reader.ended

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Never
 
-from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar import Litestar, MediaType, Response, get, post
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
-from litestar.openapi import OpenAPIConfig, ResponseSpec
+from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.params import HeaderParameter, PathParameter, QueryParameter, SkipValidation
+from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 from litestar.types import ASGIApp
 from msgspec import Raw, Struct
 
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError
 from holdfast.server.about import About
+from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
+from holdfast.server.conversations import Conversations
 from holdfast.server.problems import (
-    Asked,
-    Envelope,
     Problem,
     malformed,
     no_such_path,
@@ -29,14 +28,12 @@ from holdfast.server.problems import (
 )
 from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, taking
 from holdfast.server.requests import cursor
+from holdfast.server.routing import Ask, Frame, RunId, Streamed, TheService, asking, refusals, who
 from holdfast.server.service import Page, Service
+from holdfast.server.session_routes import SESSION_ROUTES
 from holdfast.server.status import Status
-from holdfast.server.streams import Stream
+from holdfast.server.streams import RunStream
 
-RunId = Annotated[str, PathParameter(description="The run's id.", max_length=256)]
-Ask = Request[Any, Any, Any]
-#: What the routes are given; it is ours, so nobody need look whether it fits.
-TheService = NamedDependency[SkipValidation[Service]]
 TheAbout = NamedDependency[SkipValidation[About]]
 
 
@@ -75,24 +72,9 @@ class Line(Struct, frozen=True):
     event: Raw
 
 
-class Frame(Struct, frozen=True):
-    """One of a stream. `data` is an object of JSON that names its event and its run."""
-
-    data: str
-    id: str = ""
-
-
 class Journal(Struct, frozen=True):
     data: list[Line]
     object: str = "list"
-
-
-def _refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    every = (400, 401, 403, 408, 413, 414, 421, 431, 500, 503)
-    return {
-        status: ResponseSpec(data_container=Envelope, description="Why not.")
-        for status in sorted({*every, *statuses})
-    }
 
 
 # --- runs -------------------------------------------------------------------------------------
@@ -101,7 +83,7 @@ def _refusals(*statuses: int) -> dict[int, ResponseSpec]:
 @post(
     "/v1/runs",
     status_code=202,
-    responses=_refusals(409, 415, 429),
+    responses=refusals(409, 415, 429),
     operation_class=taking(RUN, "input"),
     summary="Start a run",
 )
@@ -117,18 +99,18 @@ async def start_run(
 ) -> Response[Started]:
     """The run is on record when this is answered, and will be carried to an end."""
     submitted = await service.submit(
-        await request.body(), principal=_who(request), key=idempotency_key
+        await request.body(), principal=who(request), key=idempotency_key
     )
     headers = {"X-Run-Id": submitted.run_id}
     if submitted.replayed:
         headers["Idempotency-Replayed"] = "true"
     if session_key := request.headers.get("X-Hermes-Session-Key"):
         headers["X-Hermes-Session-Key"] = session_key
-    started = Started(submitted.run_id, replayed=submitted.replayed)
+    started = Started(submitted.run_id, submitted.how, submitted.replayed)
     return Response(started, status_code=202, headers=headers)
 
 
-@get("/v1/runs", responses=_refusals(404), summary="List runs, the newest first")
+@get("/v1/runs", responses=refusals(404), summary="List runs, the newest first")
 async def list_runs(
     service: TheService,
     status: Annotated[str | None, QueryParameter(description="Only runs that stand so.")] = None,
@@ -146,7 +128,7 @@ async def list_runs(
     return await service.list({name: value for name, value in asked.items() if value})
 
 
-@get("/v1/runs/{run_id:str}", responses=_refusals(404), summary="How a run stands")
+@get("/v1/runs/{run_id:str}", responses=refusals(404), summary="How a run stands")
 async def read_run(
     service: TheService,
     run_id: RunId,
@@ -163,7 +145,7 @@ async def read_run(
 
 @get(
     "/v1/runs/{run_id:str}/events",
-    responses=_refusals(404),
+    responses=refusals(404),
     summary="Follow a run",
     media_type="text/event-stream",
 )
@@ -184,10 +166,10 @@ async def follow_run(
     ] = None,
 ) -> Response[Frame]:
     """Server-sent events, all that were and all that come, until the run has ended."""
-    return _Streamed(Stream(service, run_id, after=cursor(last_event_id, after)))
+    return Streamed(RunStream(service, run_id, after=cursor(last_event_id, after)))
 
 
-@get("/v1/runs/{run_id:str}/journal", responses=_refusals(404), summary="The events on record")
+@get("/v1/runs/{run_id:str}/journal", responses=refusals(404), summary="The events on record")
 async def read_journal(
     service: TheService,
     run_id: RunId,
@@ -199,14 +181,14 @@ async def read_journal(
 @post(
     "/v1/runs/{run_id:str}/approval",
     status_code=200,
-    responses=_refusals(404, 409, 415),
+    responses=refusals(404, 409, 415),
     operation_class=taking(APPROVAL, "choice"),
     summary="Answer an approval",
 )
 async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> Answered:
-    with _asking("approval"):
+    with asking("approval"):
         choice, settled, problems = await service.answer(
-            run_id, await request.body(), principal=_who(request)
+            run_id, await request.body(), principal=who(request)
         )
     return Answered(run_id, choice, len(settled), tuple(settled), tuple(problems))
 
@@ -214,60 +196,60 @@ async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> A
 @post(
     "/v1/runs/{run_id:str}/steer",
     status_code=200,
-    responses=_refusals(404, 409, 415),
+    responses=refusals(404, 409, 415),
     operation_class=taking(STEER, "input"),
     summary="Say something to a run that is under way",
 )
 async def steer_run(request: Ask, service: TheService, run_id: RunId) -> Steered:
     """The model hears it at its next call; the run does not end before that."""
-    with _asking("steer"):
-        await service.steer(run_id, await request.body(), principal=_who(request))
+    with asking("steer"):
+        await service.steer(run_id, await request.body(), principal=who(request))
     return Steered(run_id)
 
 
 @post(
     "/v1/runs/{run_id:str}/stop",
     status_code=200,
-    responses=_refusals(404, 415),
+    responses=refusals(404, 415),
     operation_class=taking(STOP),
     summary="Stop a run",
 )
 async def stop_run(request: Ask, service: TheService, run_id: RunId) -> Stopping:
     """Answered as soon as the wish is on record; nothing new starts from then on."""
-    stands = await service.stop(run_id, await request.body(), principal=_who(request))
+    stands = await service.stop(run_id, await request.body(), principal=who(request))
     return Stopping(run_id, stands)
 
 
 # --- the service ------------------------------------------------------------------------------
 
 
-@get(["/health", "/v1/health"], responses=_refusals(), summary="Whether it lives", security=[])
+@get(["/health", "/v1/health"], responses=refusals(), summary="Whether it lives", security=[])
 async def health(about: TheAbout) -> dict[str, str]:
     return about.health()
 
 
-@get("/health/detailed", responses=_refusals(), summary="How it is")
+@get("/health/detailed", responses=refusals(), summary="How it is")
 async def detailed_health(about: TheAbout) -> dict[str, Any]:
     return await about.detailed()
 
 
-@get("/v1/capabilities", responses=_refusals(), summary="What it can do")
+@get("/v1/capabilities", responses=refusals(), summary="What it can do")
 async def capabilities(about: TheAbout) -> dict[str, Any]:
     return about.capabilities()
 
 
-@get("/v1/toolsets", responses=_refusals(), summary="The tools there are")
+@get("/v1/toolsets", responses=refusals(), summary="The tools there are")
 async def toolsets(about: TheAbout) -> dict[str, Any]:
     return about.toolsets()
 
 
-@get("/metrics", responses=_refusals(), summary="Numbers for Prometheus", media_type=MediaType.TEXT)
+@get("/metrics", responses=refusals(), summary="Numbers for Prometheus", media_type=MediaType.TEXT)
 async def metrics(about: TheAbout) -> Response[bytes]:
     numbers, kind = await about.metrics()
     return Response(numbers, headers={"Content-Type": kind})
 
 
-@get("/openapi.json", responses=_refusals(), summary="This, for machines", include_in_schema=False)
+@get("/openapi.json", responses=refusals(), summary="This, for machines", include_in_schema=False)
 async def openapi(request: Ask) -> dict[str, Any]:
     return request.app.openapi_schema.to_schema()
 
@@ -298,6 +280,8 @@ ROUTES = [
     metrics,
     openapi,
     reference,
+    *SESSION_ROUTES,
+    *COMPATIBLE_ROUTES,
 ]
 
 
@@ -308,6 +292,7 @@ def make_asgi(service: Service, about: About) -> ASGIApp:
         dependencies={
             "service": _given(service),
             "about": _given(about),
+            "conversations": _given(Conversations(service, keep=about.settings.retention.deleted)),
         },
         exception_handlers={
             Problem: _refuse,
@@ -331,35 +316,11 @@ def make_asgi(service: Service, about: About) -> ASGIApp:
     )
 
 
-class _Streamed(Response[Frame]):
-    """An answer that is an ASGI app of its own."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(Frame(""), media_type="text/event-stream")
-        self._stream = stream
-
-    def to_asgi_response(self, *_arguments: Any, **_options: Any) -> Any:
-        return self._stream
-
-
-@contextmanager
-def _asking(what: Asked) -> Iterator[None]:
-    """The same error means another thing to who asks for another."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise problem(error, asked=what) from error
-
-
 def _given(value: Any) -> Provide:
     async def give() -> Any:
         return value
 
     return Provide(give)
-
-
-def _who(request: Ask) -> str:
-    return str(request.scope["state"].get("principal", ""))
 
 
 def _seconds(value: str | None) -> float:

@@ -62,7 +62,7 @@ def read_input(value: object, blobs: dict[str, bytes]) -> tuple[tuple[Part, ...]
         name = f"input[{len(earlier)}]"
         if isinstance(last, dict):
             last, name = last.get("content"), f"{name}.content"
-    parts = _parts(last, name, blobs) if isinstance(last, str | list) else ()
+    parts = read_parts(last, name, blobs) if isinstance(last, str | list) else ()
     if not parts:
         raise malformed("No user message found in input", param="input")
     return parts, earlier
@@ -98,7 +98,7 @@ def _conversation(
         content, where = item.get("content"), f"{name}[{place}].content"
         match str(item.get("role")).strip().lower():
             case "user":
-                messages.append(UserMessage(_parts(content, where, blobs)))
+                messages.append(UserMessage(read_parts(content, where, blobs)))
             case "assistant":
                 messages.append(AssistantMessage(_spelled(content, where)))
             case "system" | "developer":
@@ -107,7 +107,7 @@ def _conversation(
     return Conversation(tuple(one for one in messages if one not in empty), tuple(told))
 
 
-def _parts(content: object, name: str, blobs: dict[str, bytes]) -> tuple[Part, ...]:
+def read_parts(content: object, name: str, blobs: dict[str, bytes]) -> tuple[Part, ...]:
     """What a person said. What is empty is left out."""
     if not isinstance(content, list):
         text = _spelled(content, name)

@@ -392,8 +392,12 @@ _TELL: Mapping[type[Any], Callable[[_Moment], _Told]] = {
 # --- on the wire ------------------------------------------------------------------------
 
 
-def _frame(run_id: str, name: str, at: float, fields: Fields) -> bytes:
+def frame(name: str, at: float, fields: Fields) -> bytes:
     """JSON escapes whatever could end a line, so a frame is one line whatever it holds."""
+    return b"data: %b\n\n" % _ENCODER.encode({"event": name, **fields, "timestamp": at})
+
+
+def _frame(run_id: str, name: str, at: float, fields: Fields) -> bytes:
     told = {"event": name, "run_id": run_id, "timestamp": at, **fields}
     return b"data: %b\n\n" % _ENCODER.encode(told)
 

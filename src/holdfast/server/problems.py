@@ -22,8 +22,11 @@ from holdfast.errors import (
     NotFound,
     NothingPending,
     RequestError,
+    RunBegun,
     RunFinished,
     RunStopping,
+    SessionBusy,
+    SessionGone,
     StoreError,
     StoreFull,
 )
@@ -33,7 +36,7 @@ LIMITED = "rate_limit_error"
 OURS = "server_error"
 
 #: What was asked for when an error came up. The same error may need another answer elsewhere.
-Asked: TypeAlias = Literal["run", "approval", "steer"]
+Asked: TypeAlias = Literal["run", "approval", "steer", "session"]
 
 
 # --- the problem -----------------------------------------------------------------------
@@ -104,6 +107,9 @@ TABLE: Mapping[type[Exception], Row] = {
     NotFound: Row(404, "not_found"),
     RunFinished: Row(404, "run_ended"),
     RunStopping: Row(409, "run_stopping"),
+    RunBegun: Row(409, "run_begun"),
+    SessionBusy: Row(409, "session_busy"),
+    SessionGone: Row(409, "session_deleted"),
     NothingPending: Row(409, "approval_not_pending"),
     ApprovalSettled: Row(409, "approval_settled"),
     ApprovalChanged: Row(409, "approval_changed"),
@@ -121,6 +127,7 @@ ELSEWHERE: Mapping[Asked, Mapping[type[Exception], Row]] = {
     "run": {},
     "approval": dict.fromkeys((RunFinished, RunStopping), Row(409, "approval_not_active")),
     "steer": dict.fromkeys((RunFinished, RunStopping), Row(409, "run_not_accepting_steer")),
+    "session": {StoreError: Row(503, "session_db_unavailable", OURS, 1, _UNAVAILABLE)},
 }
 
 
@@ -165,6 +172,16 @@ def wrong_method(*allowed: str) -> Problem:
         code="method_not_allowed",
         headers={"Allow": names},
     )
+
+
+def session_exists(session_id: str) -> Problem:
+    return Problem(409, f"session {session_id} exists already", code="session_exists")
+
+
+def session_busy(error: SessionBusy) -> Problem:
+    """The run is named once more for programs, which need not read sentences."""
+    named = {"X-Run-Id": error.run_id}
+    return Problem(409, str(error), code="session_busy", headers=named)
 
 
 def key_conflict() -> Problem:

@@ -32,6 +32,16 @@ _MESSAGE = Schema(
     required=["role", "content"],
 )
 
+_PART = Schema(
+    type=_OBJECT,
+    properties={
+        "type": Schema(type=_TEXT, enum=["text", "image_url"]),
+        "text": Schema(type=_TEXT),
+        "image_url": Schema(type=_OBJECT, properties={"url": Schema(type=_TEXT)}),
+    },
+    required=["type"],
+)
+
 RUN: Mapping[str, Schema] = {
     "input": Schema(
         one_of=[Schema(type=_TEXT, min_length=1), Schema(type=_LIST, items=_MESSAGE, min_items=1)],
@@ -42,6 +52,15 @@ RUN: Mapping[str, Schema] = {
     ),
     "instructions": Schema(type=_TEXT, description="Laid over those of the agent."),
     "session_id": Schema(type=_TEXT, max_length=256, description="The conversation it is part of."),
+    "message_id": Schema(
+        type=_TEXT, min_length=1, max_length=256, description="What you call the message."
+    ),
+    "on_busy": Schema(
+        type=_TEXT,
+        enum=["queue", "steer", "interrupt", "reject"],
+        description="What becomes of it while a run of its session is under way: it waits for its"
+        " turn, is said to that run, stops that run first, or is refused. It waits unless given.",
+    ),
     "model": Schema(type=_TEXT, max_length=256, description="By its name in the settings."),
     "max_turns": Schema(type=_NUMBER, minimum=1, description="Fewer than the settings allow."),
     "tools": Schema(
@@ -66,10 +85,64 @@ APPROVAL: Mapping[str, Schema] = {
 
 STEER: Mapping[str, Schema] = {
     "input": Schema(type=_TEXT, description="What to say. `message` and `text` mean the same."),
+    "message_id": Schema(
+        type=_TEXT,
+        min_length=1,
+        max_length=256,
+        description="What you call it. Said again under the same id, it is heard once.",
+    ),
 }
 
 STOP: Mapping[str, Schema] = {
     "reason": Schema(type=_TEXT, description="To be kept with the run."),
+}
+
+
+_TITLE = Schema(type=_TEXT, max_length=200, description="What to call it.")
+_MODEL = Schema(
+    type=_TEXT, max_length=256, description="For runs of it that name none, by its name here."
+)
+_TOLD = Schema(type=_TEXT, description="For runs of it that bring none.")
+
+NEW_SESSION: Mapping[str, Schema] = {
+    "session_id": Schema(type=_TEXT, max_length=256, description="Made up unless given."),
+    "title": _TITLE,
+    "model": _MODEL,
+    "instructions": _TOLD,
+}
+
+SESSION: Mapping[str, Schema] = {
+    "title": _TITLE,
+    "pinned": Schema(type=_FLAG, description="Whether it stands first in the list."),
+    "archived": Schema(type=_FLAG, description="Whether it is out of the way."),
+}
+
+EDIT: Mapping[str, Schema] = {
+    "input": Schema(type=_TEXT, min_length=1, description="What to do instead."),
+}
+
+COMPATIBLE_NEW: Mapping[str, Schema] = {
+    "id": Schema(type=_TEXT, max_length=256, description="Made up unless given."),
+    "title": _TITLE,
+    "model": _MODEL,
+    "system_prompt": _TOLD,
+}
+
+COMPATIBLE: Mapping[str, Schema] = {
+    "title": _TITLE,
+    "end_reason": Schema(
+        type=_TEXT, description="A session that has ended is archived; the words are not kept."
+    ),
+}
+
+CHAT: Mapping[str, Schema] = {
+    "message": Schema(
+        one_of=[Schema(type=_TEXT, min_length=1), Schema(type=_LIST, items=_PART, min_items=1)],
+        description="What to say: a text, or parts. `input` means the same.",
+    ),
+    "system_message": Schema(
+        type=_TEXT, description="Laid over the agent's. `instructions` means the same."
+    ),
 }
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,28 +20,39 @@ from msgspec.structs import replace
 from holdfast.config import ModelSettings, Settings
 from holdfast.core.events import Choice, RunAccepted
 from holdfast.core.messages import Message, Part, Text, ToolSpec
+from holdfast.engine.sessions import Busy
 from holdfast.lines import choices
-from holdfast.server.content import few, read_earlier, read_history, read_input, short
+from holdfast.server.bodies import (
+    LONGEST_NAME,
+    decode,
+    is_name,
+    message_id,
+    read_object,
+    session_id,
+    string,
+    text,
+)
+from holdfast.server.content import (
+    LONGEST_INPUT,
+    few,
+    read_earlier,
+    read_history,
+    read_input,
+    short,
+)
 from holdfast.server.problems import malformed
 
 #: Characters.
 LONGEST_INSTRUCTIONS = 200_000
-LONGEST_NAME = 256
 LONGEST_REASON = 1000
 MOST_TOOLS = 1000
 MOST_TURNS = 1_000_000
 MOST_METADATA = 16
 LONGEST_METADATA = 512
-DEEPEST = 64
-#: Far more than any request has, and few enough to be looked at while others wait.
-MOST_TOKENS = 200_000
 
 #: The reason that stands in the journal when a stop came with none.
 STOPPED = "Stop requested via API"
 
-#: A text, or a sign that another value comes. A text that is never closed reaches to the end, so
-#: that no byte is looked at twice.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 _PROVIDER = re.compile(r"\A@([^:]*):")
 _KEY = re.compile(r"[!-~]{1,255}")
 _PLACE = re.compile(r"[0-9]{1,18}")
@@ -73,6 +83,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     previous_response_id: str = ""
     session_id: str = ""
+    message_id: str = ""
+    on_busy: Busy = "queue"
     model: str = ""
     provider: str = ""
     reasoning_effort: str = ""
@@ -104,24 +116,26 @@ class Admission(NamedTuple):
 
 def read_run(body: bytes) -> RunRequest:
     """Raises Problem, as everything here that reads."""
-    fields = _object(body)
+    fields = read_object(body)
     blobs: dict[str, bytes] = {}
     given = fields.get("conversation_history")
     parts, earlier = read_input(fields.get("input"), blobs)
     before = read_history(given, blobs) if given else read_earlier(earlier, blobs)
-    instructions = "\n\n".join(filter(None, (_string(fields, "instructions"), *before.told)))
+    instructions = "\n\n".join(filter(None, (string(fields, "instructions"), *before.told)))
     return RunRequest(
         parts=parts,
         history=before.messages,
         blobs=blobs,
         continues=bool(given),
         instructions=short(instructions, "instructions", LONGEST_INSTRUCTIONS),
-        previous_response_id=_text(fields, "previous_response_id"),
-        session_id=_session_id(fields),
-        model=_text(fields, "model"),
-        provider=_text(fields, "provider"),
-        reasoning_effort=_text(fields, "reasoning_effort"),
-        service_tier=_text(fields, "service_tier"),
+        previous_response_id=text(fields, "previous_response_id"),
+        session_id=session_id(fields),
+        message_id=message_id(fields),
+        on_busy=_on_busy(fields.get("on_busy")),
+        model=text(fields, "model"),
+        provider=text(fields, "provider"),
+        reasoning_effort=text(fields, "reasoning_effort"),
+        service_tier=text(fields, "service_tier"),
         metadata=_metadata(fields.get("metadata")),
         max_turns=_max_turns(fields.get("max_turns")),
         approval=_approval(fields.get("approval")),
@@ -159,6 +173,7 @@ def accept(
         attempts=chosen.attempts,
         retry_total=chosen.total,
         session_id=request.session_id,
+        message_id=request.message_id,
         instructions="\n\n".join(instructions),
         tools=offered,
         approval=approval,
@@ -174,7 +189,7 @@ def accept(
 
 
 def read_approval(body: bytes) -> ApprovalRequest:
-    fields = _object(body)
+    fields = read_object(body)
     asked = fields.get("choice")
     choice = _CHOICES.get(asked.strip().lower()) if isinstance(asked, str) else None
     if choice is None:
@@ -192,9 +207,9 @@ def read_approval(body: bytes) -> ApprovalRequest:
     )
 
 
-def read_steer(body: bytes) -> tuple[Part, ...]:
-    """What is said to a run that is under way: words, under any of three names."""
-    fields = _object(body)
+def read_steer(body: bytes) -> tuple[tuple[Part, ...], str]:
+    """What is said to a run that is under way: words, under any of three names, and their id."""
+    fields = read_object(body)
     said = next((fields[name] for name in _SAID if name in fields), None)
     if not isinstance(said, str) or not said.strip():
         raise malformed(
@@ -202,13 +217,13 @@ def read_steer(body: bytes) -> tuple[Part, ...]:
             param="input",
             code="invalid_steer_input",
         )
-    return (Text(said),)
+    return (Text(short(said, "input", LONGEST_INPUT)),), message_id(fields)
 
 
 def read_stop(body: bytes) -> str:
     """The reason to keep. A stop is never refused for what came with it."""
     try:
-        value = _decode(body)
+        value = decode(body)
     except (ValueError, RecursionError):
         return STOPPED
     reason = value.get("reason") if isinstance(value, dict) else None
@@ -228,7 +243,7 @@ def idempotency_key(value: str | None) -> str | None:
 def fingerprint(body: bytes) -> str:
     """The same for every way to write the same JSON."""
     try:
-        body = msgspec.json.encode(_decode(body), order="sorted")
+        body = msgspec.json.encode(decode(body), order="sorted")
     except (ValueError, RecursionError):
         pass
     return sha256(body).hexdigest()
@@ -243,82 +258,7 @@ def cursor(last_event_id: str | None, after: str | None) -> int:
     return int(next(said, "0"))
 
 
-# --- the body --------------------------------------------------------------------------
-
-
-def _object(body: bytes) -> dict[str, object]:
-    try:
-        value = _decode(body)
-    except (ValueError, RecursionError) as error:
-        raise malformed("Invalid JSON") from error
-    if not isinstance(value, dict):
-        raise malformed("Invalid JSON: the body must be an object")
-    _look_through(value)
-    return value
-
-
-def _decode(body: bytes) -> object:
-    """Raises ValueError, or RecursionError for what is nested very deeply.
-
-    A body of nothing but brackets would take seconds, in which nobody else is served.
-    """
-    if next(islice(_TOKEN.finditer(body), MOST_TOKENS, None), None):
-        raise ValueError(f"there are more than {MOST_TOKENS} texts, commas and brackets")
-    return msgspec.json.decode(body)
-
-
-def _look_through(value: object) -> None:
-    """Refuse what a store or a model further down may choke on, wherever it stands."""
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
-        if not level:
-            return
-        if any(isinstance(each, str) and "\0" in each for each in level):
-            raise malformed("Invalid JSON: no text may contain NUL")
-    if any(isinstance(each, dict | list) for each in level):
-        raise malformed(f"Invalid JSON: nested more than {DEEPEST} deep")
-
-
-def _inside(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    return value if isinstance(value, list) else []
-
-
 # --- the other fields ------------------------------------------------------------------
-
-
-def _string(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise malformed(f"'{name}' must be a string", param=name)
-    return value or ""
-
-
-def _text(fields: Mapping[str, object], name: str) -> str:
-    return short(_string(fields, name), name, LONGEST_NAME)
-
-
-def _session_id(fields: Mapping[str, object]) -> str:
-    """It may name a folder one day, so it cannot lead out of one."""
-    value = fields.get("session_id")
-    if value is None or value == "":
-        return ""
-    if not _is_name(value) or any(bad in value for bad in ("/", "\\", "..")):
-        raise malformed(
-            f"'session_id' must be 1 to {LONGEST_NAME} visible characters without /, \\ and ..",
-            param="session_id",
-            code="invalid_session_id",
-        )
-    return value
-
-
-def _is_name(value: object) -> TypeGuard[str]:
-    """Nothing in it is invisible, and what is at its ends can be seen."""
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
-        return False
-    return value.isprintable() and value == value.strip()
 
 
 def _metadata(value: object) -> dict[str, str]:
@@ -352,10 +292,20 @@ def _approval(value: object) -> Literal["ask", "deny"] | None:
     raise malformed("'approval' must be 'ask' or 'deny'", param="approval")
 
 
+def _on_busy(value: object) -> Busy:
+    match value:
+        case None:
+            return "queue"
+        case "queue" | "steer" | "interrupt" | "reject":
+            return value
+    expected = ", ".join(get_args(Busy))
+    raise malformed(f"'on_busy' must be one of {expected}", param="on_busy")
+
+
 def _tools(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or not all(map(_is_name, value)):
+    if not isinstance(value, list) or not all(map(is_name, value)):
         raise malformed("'tools' must be an array of names of tools", param="tools")
     return tuple(few(value, "tools", MOST_TOOLS))
 
@@ -364,7 +314,7 @@ def _approval_id(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if value is None or value == "":
         return ""
-    if not _is_name(value):
+    if not is_name(value):
         raise malformed(
             f"'{name}' must be at most {LONGEST_NAME} visible characters",
             param=name,

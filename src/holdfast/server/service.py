@@ -6,7 +6,8 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Literal, NamedTuple, Protocol
+from math import inf
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import anyio
 from msgspec import UNSET, Struct
@@ -14,15 +15,30 @@ from msgspec.structs import replace
 
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
-from holdfast.core.events import FINAL, Recorded
+from holdfast.core.events import FINAL, InputAdded, Recorded, RunAccepted, StopRequested
+from holdfast.core.messages import Part
 from holdfast.core.run import replay
+from holdfast.core.session import SessionState
+from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
-from holdfast.errors import AlreadyAccepted, IllegalEvent, JournalDamaged, KeyReused, RunFinished
+from holdfast.engine.sessions import Sessions
+from holdfast.errors import (
+    AlreadyAccepted,
+    Conflict,
+    IllegalEvent,
+    JournalDamaged,
+    KeyReused,
+    NotFound,
+    RunFinished,
+    SessionBusy,
+    SessionGone,
+)
 from holdfast.ports import Entry, Once
 from holdfast.server import requests
-from holdfast.server.problems import draining, key_conflict, malformed, too_many
-from holdfast.server.status import Status, damaged, last_event, status
+from holdfast.server.bodies import count
+from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
+from holdfast.server.status import Status, damaged, last_event, status, waits_behind
 
 #: Seconds that somebody may wait for a run to end in one request.
 LONGEST_WAIT = 60.0
@@ -33,14 +49,21 @@ TAKEN_ON_TRUST = 100
 #: Runs in one page of a list.
 MOST_LISTED = 100
 
+#: Runs of a session, the last ones, in which a message that comes again is looked for.
+LOOKED_BACK = 20
+
 _LIVE = {"queued": True, "running": True, "waiting_for_approval": True, "stopping": True}
 _ENDED = {"completed": False, "failed": False, "cancelled": False}
+
+
+How: TypeAlias = Literal["started", "queued", "steered"]
 
 
 class Submitted(NamedTuple):
     run_id: str
     #: The same request was taken in before.
     replayed: bool
+    how: How = "started"
 
 
 class Page(Struct, frozen=True):
@@ -75,10 +98,18 @@ class Service:
     """`settings.max_queued_runs` more than can be carried wait; what comes then is sent away."""
 
     def __init__(
-        self, runs: Runs, means: Means, settings: Settings, *, brief: requests.Brief | None = None
+        self,
+        runs: Runs,
+        means: Means,
+        settings: Settings,
+        *,
+        sessions: Sessions | None = None,
+        brief: requests.Brief | None = None,
     ) -> None:
         self._runs, self._means, self._settings, self._briefing = runs, means, settings, brief
         self._store, self.clock = means.store, means.clock
+        self.runs, self.store = runs, means.store
+        self.sessions = sessions or Sessions(means, runs, workers=lambda: True)
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
         #: Runs that are looked at for one page: where few fit a filter, it is short and has a next.
@@ -92,30 +123,84 @@ class Service:
 
     async def submit(self, body: bytes, *, principal: str, key: str | None) -> Submitted:
         """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
+        once = self.once(body, principal=principal, key=key)
+        return await self.take_in(requests.read_run(body), principal=principal, once=once)
+
+    def once(self, body: bytes, *, principal: str, key: str | None, of: str = "") -> Once | None:
+        """The request as one that is taken in once, if it has a key. `of` is what it is part of."""
         key = requests.idempotency_key(key)
-        asked = requests.read_run(body)
-        admission = requests.accept(
+        if key is None:
+            return None
+        # Only the hash is kept: some clients send as a key what is a secret elsewhere.
+        hashed = sha256(key.encode()).hexdigest()
+        return Once(principal, hashed, f"{of} {requests.fingerprint(body)}".strip())
+
+    async def take_in(
+        self, asked: requests.RunRequest, *, principal: str, once: Once | None = None
+    ) -> Submitted:
+        """The same for a request that was read already."""
+        asked = _as_agreed(asked, await self._session(asked.session_id))
+        run, history, blobs = requests.accept(
             asked,
             settings=self._settings,
             tools=[tool.spec for tool in self._means.tools.values()],
             principal=principal,
             brief=self._briefing,
         )
-        # Only the hash is kept: some clients send as a key what is a secret elsewhere.
-        hashed = sha256(key.encode()).hexdigest() if key else ""
-        once = Once(principal, hashed, requests.fingerprint(body)) if key else None
         # A request that was taken in is answered as it was, whatever the state of things now.
         if once and (earlier := await self._earlier(once)):
-            return Submitted(earlier, replayed=True)
+            return Submitted(earlier, replayed=True, how=await self._how(earlier))
+        if asked.session_id and asked.on_busy == "steer":
+            run = replace(run, message_id=run.message_id or _named_after(once))
+            if heard := await self._heard(run, once):
+                return heard
         await self._make_room()
-        run, history, blobs = admission
         try:
-            run_id = await self._runs.accept(run, history=history, blobs=blobs, once=once)
+            sent = await self.sessions.send(
+                run, busy=asked.on_busy, history=history, blobs=blobs, once=once
+            )
         except AlreadyAccepted as error:
-            return Submitted(error.run_id, replayed=True)
+            return Submitted(error.run_id, replayed=True, how=await self._how(error.run_id))
         except KeyReused as error:
             raise key_conflict() from error
-        return Submitted(run_id, replayed=False)
+        except SessionBusy as error:
+            raise session_busy(error) from error
+        except SessionGone:
+            raise
+        except Conflict as error:
+            # More wait in its session than may.
+            raise too_many(str(error)) from error
+        return Submitted(sent.run_id, replayed=False, how=sent.how)
+
+    async def _session(self, session_id: str) -> SessionState | None:
+        if not session_id:
+            return None
+        try:
+            return (await self._store.session(session_id)).state
+        except NotFound:
+            return None
+
+    async def _how(self, run_id: str) -> How:
+        """What a request is told that led to this run before."""
+        told = await self.status(run_id)
+        return "started" if told.behind is UNSET else "queued"
+
+    async def _heard(self, run: RunAccepted, once: Once | None) -> Submitted | None:
+        """What became of a message to a run under way, if it came before under the same id.
+
+        No run is on record for it, so the key of the request is not known to the store.
+        """
+        if not run.message_id or not await self._session(run.session_id):
+            return None
+        for member in await self._store.members(run.session_id, limit=LOOKED_BACK):
+            said = _said(await self._store.read(member.run_id), run.message_id)
+            if said is None:
+                continue
+            if once and _words(said) != self._means.secrets.mask_event(run).input:
+                raise key_conflict()
+            how: How = "steered" if isinstance(said, InputAdded) else "started"
+            return Submitted(member.run_id, True, how)
+        return None
 
     async def _earlier(self, once: Once) -> str | None:
         try:
@@ -144,6 +229,11 @@ class Service:
             journal = await self._store.read(run_id)
         return await self._status(run_id, journal)
 
+    async def outcome(self, run_id: str) -> Status:
+        """How the run ended, however long that takes; or how it stands when the server leaves."""
+        await self._end(run_id, after=0, seconds=inf)
+        return await self.status(run_id)
+
     async def _end(self, run_id: str, *, after: int, seconds: float) -> None:
         """Until it has ended, that long, or as long as there is a server."""
         with anyio.move_on_after(seconds):
@@ -159,17 +249,33 @@ class Service:
         waiting.cancel()
 
     async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:
-        told = status(
-            run_id, replay(journal), created_at=journal[0].at, last_event=last_event(journal)
-        )
+        state = replay(journal)
+        told = status(run_id, state, created_at=journal[0].at, last_event=last_event(journal))
         if told.status != "queued":
             return told
         queue = await self._store.queue()
-        return replace(told, place=queue.index(run_id) + 1) if run_id in queue else told
+        if run_id in queue:
+            return replace(told, place=queue.index(run_id) + 1)
+        return await self._in_turn(told, state)
+
+    async def _in_turn(self, told: Status, state: RunState) -> Status:
+        """With the run ahead of it in its session, if there is one."""
+        if not state.accepted or not state.accepted.session_id or state.epoch:
+            return told
+        front = (await self._store.session(state.accepted.session_id)).run
+        if front is None or front.run_id == told.run_id:
+            return told
+        try:
+            journal = await self._store.read(front.run_id)
+            ahead = status(front.run_id, replay(journal), created_at=front.first.at)
+        except (JournalDamaged, IllegalEvent) as error:
+            ahead = damaged(front, error)
+        return waits_behind(told, state, ahead)
 
     async def list(self, query: Mapping[str, str]) -> Page:
         """Raises Problem for a filter that is none, NotFound for a cursor that is none."""
-        limit, wanted = _limit(query.get("limit")), query.get("status", "")
+        wanted = query.get("status", "")
+        limit = count(query.get("limit"), "limit", usual=20, most=MOST_LISTED)
         if wanted and wanted not in _LIVE | _ENDED:
             known = ", ".join(_LIVE | _ENDED)
             raise malformed(f"status must be one of {known}", param="status")
@@ -252,7 +358,13 @@ class Service:
     async def steer(self, run_id: str, body: bytes, *, principal: str) -> None:
         """Say something to a run that is under way; the model hears it at its next call."""
         await self.exists(run_id)
-        await self._runs.add(run_id, requests.read_steer(body), by=principal)
+        parts, message_id = requests.read_steer(body)
+        try:
+            await self._runs.add(run_id, parts, message_id=message_id, by=principal)
+        except RunFinished:
+            # Whoever did not hear that it was taken may ask again when the run has ended.
+            if not message_id or not _said(await self._store.read(run_id), message_id):
+                raise
 
     async def stop(
         self, run_id: str, body: bytes, *, principal: str
@@ -267,11 +379,34 @@ class Service:
         return "stopping"
 
 
-def _limit(value: str | None) -> int:
-    try:
-        limit = int(value or 20)
-    except ValueError:
-        limit = 0
-    if not 1 <= limit <= MOST_LISTED:
-        raise malformed(f"limit must be a number from 1 to {MOST_LISTED}", param="limit")
-    return limit
+def _as_agreed(asked: requests.RunRequest, state: SessionState | None) -> requests.RunRequest:
+    """What was settled with the session counts for a run that brings nothing of its own."""
+    if state is None:
+        return asked
+    return replace(
+        asked,
+        model=asked.model or state.model,
+        instructions=asked.instructions or state.instructions,
+    )
+
+
+def _named_after(once: Once | None) -> str:
+    """The id of a message whose request has a key, so that it is heard once."""
+    if once is None:
+        return ""
+    return f"msg_{sha256(f'{once.principal} {once.key}'.encode()).hexdigest()[:32]}"
+
+
+def _said(journal: Sequence[Recorded], message_id: str) -> RunAccepted | InputAdded | None:
+    """How it was said under that id. What came after a stop was heard by nobody."""
+    for recorded in journal:
+        event = recorded.event
+        if isinstance(event, StopRequested):
+            return None
+        if isinstance(event, RunAccepted | InputAdded) and event.message_id == message_id:
+            return event
+    return None
+
+
+def _words(said: RunAccepted | InputAdded) -> tuple[Part, ...]:
+    return said.input if isinstance(said, RunAccepted) else said.parts

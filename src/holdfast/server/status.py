@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.core.events import Recorded, RunAccepted, RunCancelled, RunCompleted, RunFailed
 from holdfast.core.messages import plain
-from holdfast.core.phase import Phase, phase
+from holdfast.core.phase import Phase, behind, phase
 from holdfast.core.state import RunState
 from holdfast.errors import HoldfastError
 from holdfast.ports import Entry
@@ -21,6 +21,15 @@ from holdfast.server.frames import DELTAS, NAMES, Fields, Used, approval, find_t
 
 #: Characters of what was asked.
 MOST_INPUT = 200
+
+
+class Ahead(Struct, frozen=True, kw_only=True):
+    """A run that another waits for, and what that one waits for itself."""
+
+    run_id: str
+    status: str
+    waiting_for: Phase | UnsetType = UNSET
+    approvals: tuple[Fields, ...] | UnsetType = UNSET
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -44,6 +53,8 @@ class Status(Struct, frozen=True, kw_only=True):
     effective_model: str | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     waiting_for: Phase | UnsetType = UNSET
+    #: The run of its session that is ahead of it, if it waits for its turn there.
+    behind: Ahead | UnsetType = UNSET
     #: Its turn among those that wait for a worker, counted from 1.
     place: int | UnsetType = UNSET
     approval: Fields | UnsetType = UNSET
@@ -81,6 +92,20 @@ def status(
         waiting_for=phase(state) or UNSET,
         **_asked(state),
         **_end(state),
+    )
+
+
+def waits_behind(told: Status, state: RunState, front: Status) -> Status:
+    """The status of a run whose turn in its session comes after another's."""
+    return replace(told, waiting_for=behind(state, front.run_id), behind=ahead(front))
+
+
+def ahead(front: Status) -> Ahead:
+    return Ahead(
+        run_id=front.run_id,
+        status=front.status,
+        waiting_for=front.waiting_for,
+        approvals=front.approvals,
     )
 
 

@@ -1,4 +1,4 @@
-"""A run's events to one reader, for as long as both last.
+"""Events to one reader, for as long as both last: those of a run, or of whatever else is told.
 
 A reader is a place in the journal and the bytes on their way to it. One that stalls costs no more
 than that, and is hung up on in the end. A stream that has to be left while its run goes on is
@@ -8,7 +8,8 @@ never ended properly: whoever reads it must not take that for the end of the run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
 from math import inf
 from typing import Any, Protocol
@@ -52,11 +53,14 @@ class Caller(Protocol):
         """Have this called when they have left; at once if they have already."""
 
 
-class Stream:
-    """An ASGI app for one answer. `after` is what the reader has seen."""
+class Stream(ABC):
+    """An ASGI app for one answer."""
 
-    def __init__(self, service: Service, run_id: str, *, after: int) -> None:
-        self._service, self._run_id, self._after = service, run_id, after
+    #: More than the usual ones.
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
         # asyncio's own, as it costs next to nothing where nobody else wants it.
         self._busy, self._time = asyncio.Lock(), asyncio.get_running_loop().time
         #: Nothing more may be sent.
@@ -65,22 +69,31 @@ class Stream:
         #: Since when something is being sent.
         self._began = inf
 
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Look whether there is anything to tell. Raises NotFound."""
+
+    @abstractmethod
+    async def tell(self) -> None:
+        """All there is, and all that comes."""
+
+    @abstractmethod
+    def farewell(self) -> bytes:
+        """Says that the server is about to leave."""
+
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Raises NotFound, and has sent nothing then."""
-        stored = await self._service.journal(self._run_id)
-        view = Projection(self._run_id, after=self._after, retracted=retracted_attempts(stored))
-        known = stored[-1].seq
-        # The reader may take its time over them, so they are read again as it goes.
-        del stored
+        await self.prepare()
         self._ask, self._caller = send, scope["state"]["caller"]
         self._spoke = self._time()
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        headers = [*_HEADERS, *self.headers]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         with anyio.CancelScope() as reading:
             self._caller.when_gone(reading.cancel)
             self._service.readers.add(self)
             try:
                 await self._tell_who_comes_late()
-                await self._tell(view, known)
+                await self.tell()
             finally:
                 self._over = True
                 self._service.readers.discard(self)
@@ -91,20 +104,7 @@ class Stream:
         if self._service.left.is_set():
             self.leave()
 
-    async def _tell(self, view: Projection, known: int) -> None:
-        frames = bytearray()
-        async with aclosing(self._service.follow(self._run_id)) as events:
-            async for recorded in events:
-                frames += view.frames(recorded)
-                if isinstance(recorded.event, FINAL):
-                    break
-                if frames and (recorded.seq >= known or len(frames) >= PIECE):
-                    told = bytes(frames)
-                    frames.clear()
-                    await self._put(told)
-        await self._put(bytes(frames + CLOSED), last=True)
-
-    async def _put(self, frames: bytes, *, last: bool = False) -> None:
+    async def put(self, frames: bytes, *, last: bool = False) -> None:
         async with self._busy:
             if self._over:
                 return
@@ -125,14 +125,44 @@ class Stream:
         return self._began == inf and now >= self._spoke + ALIVE
 
     async def show_life(self) -> None:
-        await self._put(KEEPALIVE)
+        await self.put(KEEPALIVE)
 
     async def warn(self) -> None:
-        await self._put(draining(self._run_id, at=self._service.clock()))
+        await self.put(self.farewell())
 
     def leave(self) -> None:
         self._over = True
         self._caller.hang_up()
+
+
+class RunStream(Stream):
+    """A run's events. `after` is what the reader has seen."""
+
+    def __init__(self, service: Service, run_id: str, *, after: int) -> None:
+        super().__init__(service)
+        self._run_id, self._after = run_id, after
+
+    async def prepare(self) -> None:
+        stored = await self._service.journal(self._run_id)
+        # The reader may take its time over them, so they are read again as it goes.
+        retracted, self._known = retracted_attempts(stored), stored[-1].seq
+        self._view = Projection(self._run_id, after=self._after, retracted=retracted)
+
+    async def tell(self) -> None:
+        frames = bytearray()
+        async with aclosing(self._service.follow(self._run_id)) as events:
+            async for recorded in events:
+                frames += self._view.frames(recorded)
+                if isinstance(recorded.event, FINAL):
+                    break
+                if frames and (recorded.seq >= self._known or len(frames) >= PIECE):
+                    told = bytes(frames)
+                    frames.clear()
+                    await self.put(told)
+        await self.put(bytes(frames + CLOSED), last=True)
+
+    def farewell(self) -> bytes:
+        return draining(self._run_id, at=self._service.clock())
 
 
 async def look_after(service: Service) -> None:
