@@ -11,8 +11,11 @@ import pytest
 from holdfast import host
 from holdfast.calls.tasks import task_group
 from holdfast.core.secrets import Secrets
+from holdfast.engine.means import Means
+from holdfast.errors import StoreUnavailable
 from holdfast.testing.endpoint import open_endpoint
 from holdfast.testing.scripted import Silence
+from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.faults.serving import asked, model_at, serving, staring
 
 pytestmark = pytest.mark.real_time
@@ -143,3 +146,57 @@ def test_what_is_logged_while_a_server_lives_holds_no_secret(caplog):
     log.warning("nobody looks at sk-canary-12345 any more")
     (masked, later) = caplog.messages
     assert masked == "who is [secret]?" and "sk-canary" in later
+
+
+# --- what was deleted
+
+
+async def deleted_names(server):
+    return [
+        one["session_id"] for one in (await server.get("/v1/sessions?deleted=true")).json["data"]
+    ]
+
+
+async def test_a_session_that_was_deleted_long_ago_is_gone_after_a_start(tmp_path):
+    demo = '[models.demo]\nwire = "demo"\n'
+    async with serving(tmp_path, f"{demo}[retention]\ndeleted = 0\n") as server:
+        run_id = await server.run("hi", session_id="old")
+        await server.post("/v1/sessions", {"session_id": "kept"})
+        gone = await server.ask("DELETE", "/v1/sessions/old")
+        assert "purged_at" not in gone.json
+        await server.ended(run_id)
+        server.kill()
+        # All of a millisecond.
+        await server.start(f"{demo}[retention]\ndeleted = 0.00000001\n")
+        with anyio.fail_after(20):
+            while await deleted_names(server):
+                await anyio.sleep(0.01)
+        assert (await server.get("/v1/sessions/kept")).status == 200
+        # Its runs are gone with it, and its name is free.
+        assert (await server.get(f"/v1/runs/{run_id}")).status == 404
+        assert (await server.post("/v1/sessions", {"session_id": "old"})).status == 201
+        assert server.log == ""
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"loop_factory": VirtualTimeLoop})])
+async def test_what_is_deleted_is_looked_for_every_hour_and_trouble_with_it_ends_nothing(
+    anyio_backend, caplog
+):
+    asked = []
+
+    class Store:
+        async def purge(self, *, before):
+            asked.append((anyio.current_time(), before))
+            if len(asked) == 2:
+                raise StoreUnavailable("away")
+            return ["s"] if len(asked) == 3 else []
+
+    means = Means(store=Store(), models={}, tools={}, clock=anyio.current_time)
+    with anyio.move_on_after(2.5 * host.PURGE):
+        await host._purge(means, 0.5)
+    assert asked == [
+        (at, at - 0.5 * host.DAY) for at in (0, host.PURGE, 2 * host.PURGE, 2 * host.PURGE)
+    ]
+    assert "could not be removed: away" in caplog.text
+    await host._purge(means, 0.0)
+    assert len(asked) == 4

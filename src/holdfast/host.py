@@ -19,6 +19,8 @@ from holdfast.app import App, open_app
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings, read_key
 from holdfast.core.secrets import Secrets
+from holdfast.engine.means import Means
+from holdfast.errors import StoreError
 from holdfast.logs import Masking
 from holdfast.ports import Model, Tool
 from holdfast.server.about import About
@@ -31,6 +33,11 @@ from holdfast.toolbox import Toolbox
 
 #: Seconds beyond the drain for what was cut off to let go.
 LAST_WORDS = 5.0
+
+#: Seconds between two looks at what is to be purged.
+PURGE = 3600.0
+
+DAY = 24 * 3600.0
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +66,13 @@ async def serve(
             settings, models=models, tools=tools, address=where, wrap=metrics.wrap
         ) as app:
             box = app.toolbox
-            service = Service(app.runs, app.means, settings, brief=box.brief if box else None)
+            service = Service(
+                app.runs,
+                app.means,
+                settings,
+                sessions=app.sessions,
+                brief=box.brief if box else None,
+            )
             about = About(
                 service,
                 settings,
@@ -71,12 +84,16 @@ async def serve(
             serving = Serving(service, about, settings.server, keys, door)
             _spare_the_collector()
             with _masked_logs(app.means.secrets):
-                await _run(app, serving, settings.server.drain, partial(ready, where))
+                drain, keep = settings.server.drain, settings.retention.deleted
+                await _run(app, serving, drain, keep, partial(ready, where))
 
 
-async def _run(app: App, serving: Serving, drain: float, ready: Callable[[], None]) -> None:
+async def _run(
+    app: App, serving: Serving, drain: float, keep: float, ready: Callable[[], None]
+) -> None:
     async with task_group() as tasks:
         tasks.start_soon(_heed_signals, app, serving, drain, tasks)
+        tasks.start_soon(_purge, app.means, keep)
         await serving.serve(partial(_when_ready, app, tasks, ready))
         tasks.cancel_scope.cancel()
 
@@ -86,6 +103,20 @@ def _when_ready(app: App, tasks: TaskGroup, ready: Callable[[], None]) -> None:
     if app.toolbox:
         # Nobody waits for it but the first command.
         tasks.start_soon(_test_jail, app.toolbox)
+
+
+async def _purge(means: Means, keep: float) -> None:
+    """Remove what was deleted more than so many days ago, now and every hour; for 0 never.
+
+    A few at a time, so that nobody waits for it.
+    """
+    while keep:
+        try:
+            while await means.store.purge(before=means.clock() - keep * DAY):
+                pass
+        except StoreError as error:
+            _log.warning("deleted sessions could not be removed: %s", error)
+        await anyio.sleep(PURGE)
 
 
 async def _test_jail(box: Toolbox) -> None:
