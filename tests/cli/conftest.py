@@ -16,11 +16,13 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from holdfast.app import open_app
 from holdfast.cli import main
 from holdfast.core.events import ApprovalRequested, TextStreamed
 from holdfast.engine.means import random_id
+from holdfast.errors import ModelRefused
 from holdfast.ports import Review
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
@@ -102,6 +104,48 @@ async def _keep(data, ending, prompt, script, run_id):
 def _replace(data, live):
     shutil.rmtree(data, ignore_errors=True)
     shutil.copytree(live, data)
+
+
+TURNS = {
+    "idle": (["Ferns."],),
+    "failed": ([ModelRefused("no")],),
+    "cut off": (["Sunf", Silence()],),
+    "asking": ([Call("ask", '{"sum":5}')],),
+}
+REACHED = {"cut off": TextStreamed, "asking": ApprovalRequested}
+
+
+@pytest.fixture
+def talk(data):
+    """Have a turn in a session kept as it is when it has come this far. Returns the run's id."""
+
+    def talk(how="idle", text="shade?", session="ses_aa1", *, more=()):
+        return anyio.run(_talk, data, how, text, session, more)
+
+    return talk
+
+
+async def _talk(data, how, text, session, more):
+    live = data.with_name("live")
+    if data.exists():
+        shutil.copytree(data, live)
+    tools = [ScriptedTool("ask", review=Review(gate="ask"))]
+    models = {"demo": ScriptedModel(*TURNS[how])}
+    async with open_app(data=live, models=models, tools=tools) as app:
+        sent = await app.sessions.send(replace(app.prepare(text), session_id=session))
+        for later in more:
+            await app.sessions.send(replace(app.prepare(later), session_id=session))
+        async with aclosing(app.runs.follow(sent.run_id)) as journal:
+            async for recorded in journal:
+                if isinstance(recorded.event, REACHED.get(how, ())):
+                    break
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.copytree(live, data)
+    if how not in REACHED:
+        shutil.rmtree(data)
+        shutil.copytree(live, data)
+    shutil.rmtree(live)
+    return sent.run_id
 
 
 @pytest.fixture

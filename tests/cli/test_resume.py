@@ -118,3 +118,13 @@ def test_a_run_of_another_workspace_is_left_and_says_which_it_is(at_terminal, co
     _, shown, _ = command("show", run_id, "--data", str(tmp_path / "data"))
     assert f"the run works in {tmp_path / 'here'}" in shown
     assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_what_comes_first_in_a_session_is_taken_up_first(command, talk):
+    first = talk("cut off", "sun?", more=["rain?"])
+    second = json.loads(command("runs", "--json", "--limit", "1")[1])["run"]
+    assert second != first
+    code, output, _ = command("resume", second, "--pace", "0")
+    assert code == 0
+    assert output.index("sun?") < output.index("rain?")
+    assert "nothing to resume" in command("resume")[2]

@@ -7,9 +7,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
+from holdfast.app import open_app
 from holdfast.cli import main
+from holdfast.core.session import SessionCreated
 
 PROMPT = "or deny? [deny]"
 
@@ -302,3 +305,97 @@ def test_where_the_settings_say_deny_nobody_is_asked(at_terminal, tmp_path):
     assert terminal.end() == 0
     assert "needs your approval" not in terminal.seen
     assert not (tmp_path / "made").exists()
+
+
+# --- in a session
+
+
+def said(command, session):
+    """What people and models said in it, in short."""
+    entries = json.loads(command("show", session, "--json")[1])["entries"]
+    return [
+        entry["parts"][0]["text"] if entry["kind"] == "user" else entry.get("text", "")[:20]
+        for entry in entries
+        if entry["kind"] in ("user", "assistant")
+    ]
+
+
+def test_a_session_is_begun_and_gone_on_with(command):
+    code, _, notes = command("run", "--session", "new", "plan it", "--pace", "0")
+    assert code == 0
+    begun = re.match(r"session (ses_\w{32}) begins\n", notes)[1]
+    code, output, notes = command("run", "--session", begun[4:10], "and then?", "--pace", "0")
+    assert (code, "begins" in notes) == (0, False)
+    assert "You said: “and then?”" in output
+    assert [words for words in said(command, begun) if "?" in words or "plan" in words][:1] == [
+        "plan it"
+    ]
+    assert "session garden begins" in command("run", "--session", "garden", "hi", "--pace", "0")[2]
+
+
+def test_what_was_left_unfinished_in_a_session_goes_on_first(command, talk):
+    first = talk("cut off", "sun?", more=["rain?"])
+    code, output, _ = command("run", "--session", "aa1", "snow?", "--pace", "0")
+    assert code == 0
+    order = ["sun?", "rain?", "snow?"]
+    assert [words for words in said(command, "aa1") if words in order] == order
+    places = [output.index(f"You said: “{words}”") for words in order]
+    assert places == sorted(places)
+    assert json.loads(command("show", first, "--json")[1])["status"] == "completed"
+
+
+def test_a_message_may_interrupt_what_was_left_unfinished(command, talk):
+    first = talk("cut off", "sun?")
+    code, _, _ = command(
+        "run", "--session", "aa1", "snow?", "--on-busy", "interrupt", "--pace", "0"
+    )
+    assert code == 0
+    assert json.loads(command("show", first, "--json")[1])["status"] == "cancelled"
+    assert "another message came first" in command("show", "aa1")[1]
+
+
+def test_a_message_may_be_said_to_what_was_left_unfinished(command, talk):
+    talk("cut off", "sun?")
+    code, _, _ = command("run", "--session", "aa1", "snow?", "--on-busy", "steer", "--pace", "0")
+    assert code == 0
+    told = json.loads(command("show", "aa1", "--json")[1])
+    assert told["runs"] == 1
+    assert [e["steered"] for e in told["entries"] if e.get("steered")] == [True]
+
+
+def test_a_message_may_be_given_up_instead(command, talk):
+    run_id = talk("cut off", "sun?")
+    code, _, complaints = command("run", "--session", "aa1", "snow?", "--on-busy", "reject")
+    assert code == 2
+    assert f"session ses_aa1 is busy with run {run_id}" in complaints
+    assert "snow?" not in said(command, "aa1")
+
+
+def test_what_waits_for_a_person_is_waited_for(command, talk):
+    talk("asking", "sun?")
+    code, _, notes = command("run", "--session", "aa1", "snow?", "--pace", "0")
+    assert code == 3
+    assert "left waiting" in notes
+    assert said(command, "aa1")[-1] == "snow?"
+
+
+def test_a_session_may_bring_a_model_and_instructions(command, data):
+    async def begin():
+        async with open_app(data=data, work=False) as app:
+            begun = SessionCreated(instructions="Be brief.", model="demo")
+            await app.sessions.create("ses_1", begun)
+            await app.sessions.create("ses_2", SessionCreated(model="gone"))
+
+    anyio.run(begin)
+    for session in ("ses_1", "ses_2"):
+        assert command("run", "--session", session, "hi", "--pace", "0")[0] == 0
+    document = json.loads(command("sessions", "export", "ses_1")[1])
+    accepted = document["runs"][0]["events"][0]["event"]
+    assert accepted["instructions"].endswith("Be brief.")
+    assert accepted["models"][0]["name"] == "demo"
+
+
+def test_an_id_that_no_session_can_have_is_a_sentence(command, data):
+    code, _, complaints = command("run", "--session", "a/b", "hi")
+    assert (code, complaints) == (2, "holdfast: 'a/b' is no id that a session can have\n")
+    assert not data.exists()

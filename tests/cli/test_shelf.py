@@ -1,5 +1,5 @@
 from holdfast import app
-from holdfast.cli.shelf import JOURNAL, open_shelf, short
+from holdfast.cli.shelf import JOURNAL, live_runs, open_shelf, runs_ahead, short
 from holdfast.stores.owner import Owner, own
 
 
@@ -23,3 +23,13 @@ async def test_its_owner_is_known(data):
 
 def test_an_id_is_short_enough_to_type():
     assert short("run_0123456789abcdef") == "run_01234567"
+
+
+def test_what_has_to_end_before_a_run_can_go_on(talk, keep, data):
+    first = talk("cut off", more=["rain?", "snow?"])
+    live = live_runs(data, "ses_aa1")
+    assert (live[0], len(live)) == (first, 3)
+    assert runs_ahead(data, live[0]) == []
+    assert runs_ahead(data, live[2]) == live[:2]
+    assert live_runs(data, "ses_0") == []
+    assert runs_ahead(data, keep("cut off")) == []

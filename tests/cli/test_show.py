@@ -62,7 +62,7 @@ def test_harmful_characters_are_shown_and_not_obeyed(command, keep):
 
 
 def test_a_run_that_is_not_there_is_a_sentence(command):
-    assert command("show", "nothing") == (2, "", "holdfast: there is no run nothing\n")
+    assert command("show", "nothing") == (2, "", "holdfast: there is no run or session nothing\n")
     code, _, complaints = command("show")
     assert code == 2
     assert complaints.count("\n") == 1

@@ -5,6 +5,7 @@ from holdfast.config import ServerSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Review
 from holdfast.server.asgi import ROUTES, make_asgi
+from holdfast.server.reference import DOCUMENT
 from holdfast.server.service import Service
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
@@ -218,6 +219,7 @@ async def test_the_schema_tells_which_bodies_are_taken(inside):
             "/api/sessions": None,
             "/api/sessions/{session_id}/chat": ["message"],
             "/api/sessions/{session_id}/chat/stream": ["message"],
+            "/v1/sessions/import": list(DOCUMENT),
         }
         assert [body["required"] for body in bodies.values()].count(False) == 3
 

@@ -2,12 +2,13 @@ import os
 import signal
 import stat
 import sys
+import time
 from subprocess import PIPE, Popen, run
 
 import pytest
 
 from holdfast.errors import ConfigError, DataInUse
-from holdfast.stores.owner import FILE, Owner, own, owner
+from holdfast.stores.owner import FILE, Owner, living, own, owner
 
 pytestmark = pytest.mark.real_time
 
@@ -208,3 +209,18 @@ async def test_a_name_that_is_no_text_is_a_sentence(tmp_path):
         async with own(folder):
             pass
     assert not folder.exists()
+
+
+def test_an_owner_that_was_stopped_is_there_and_does_not_live():
+    with Popen(["sleep", "60"]) as process:
+        one = Owner(process.pid)
+        assert living(one)
+        process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while living(one):
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+    assert not living(None)
+    # Gone since, or somewhere that cannot be seen from here: its lock says that it lives.
+    assert living(Owner(0))

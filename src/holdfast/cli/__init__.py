@@ -35,7 +35,8 @@ _COMMANDS = {
     "run": "Run an agent on a prompt, and show it as it goes.",
     "resume": "Take up runs that were left unfinished.",
     "runs": "List the runs, and where each one stands.",
-    "show": "Show a run as far as it got.",
+    "sessions": "List the conversations, and do something with one.",
+    "show": "Show a run, or a conversation, as far as it got.",
     "tail": "Follow a run as it goes.",
     "stop": "End a run that was left unfinished.",
     "approve": "Answer an approval that a run waits for.",
@@ -95,7 +96,8 @@ def _run(tokens: Sequence[str]) -> int:
         )
     except UnusedCliTokensError as error:
         extra = " ".join(error.unused_tokens or ())
-        return _complain(f"too many words: {extra!r}; put a prompt in quotes", code=2)
+        hint = "; put a prompt in quotes" if "run" in tokens[:1] else ""
+        return _complain(f"too many words: {extra!r}{hint}", code=2)
     except CycloptsError as error:
         hint = "; a prompt that begins with a hyphen goes after --" if _prompts(tokens) else ""
         return _complain(f"{str(error).rstrip('.')}{hint}", code=2)

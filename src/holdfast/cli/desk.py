@@ -10,18 +10,25 @@ from functools import partial
 from typing import Literal, NoReturn
 
 import anyio
+from msgspec.structs import replace
 
 from holdfast.app import App, open_app
 from holdfast.cli.attend import LEFT, Attendant, Near, Place
 from holdfast.cli.far import Far
 from holdfast.cli.keyboard import Keyboard
+from holdfast.cli.options import Busy
 from holdfast.cli.question import Question
 from holdfast.cli.screen import JsonLines, Screen, Viewer
-from holdfast.cli.shelf import short
+from holdfast.cli.shelf import live_runs, runs_ahead, short
 from holdfast.cli.terminal import Terminal
 from holdfast.config import Settings
+from holdfast.core.events import RunAccepted, StopRequested
+from holdfast.core.session import SessionState
 from holdfast.engine.means import random_id
+from holdfast.errors import NotFound
 from holdfast.models.demo import DemoModel
+
+_INTERRUPTED = "another message came first"
 
 
 class Desk:
@@ -39,22 +46,74 @@ class Desk:
         # What goes wrong with a run is among its events; the screen is no place for a log.
         logging.getLogger("holdfast").addHandler(logging.NullHandler())
 
-    def run(self, prompt: str, *, model: str = "", approval: Literal["ask", "deny"]) -> int:
-        """Carry one run from beginning to end. Returns the code to exit with."""
+    def note(self, text: str) -> None:
+        """Something to know beforehand, that is no part of a run."""
+        self._notes.line(text, "dim")
 
-        async def attend(attendant: Attendant, app: App) -> int:
+    def run(
+        self,
+        prompt: str,
+        *,
+        model: str = "",
+        approval: Literal["ask", "deny"],
+        session: str = "",
+        busy: Busy = "queue",
+    ) -> int:
+        """Carry one run from beginning to end. Returns the code to exit with.
+
+        What has not ended in its session is carried first, or is stopped, or is what this is said to.
+        """
+        run_id, ask = random_id("run"), approval == "ask"
+        ahead = live_runs(self._settings.data, session) if session else []
+
+        async def attend(app: App) -> int:
             accepted = app.prepare(prompt, model=model, approval=approval, surface="terminal")
-            await app.runs.accept(accepted, run_id=self._run_id)
-            return await attendant.attend(self._run_id)
+            if session:
+                accepted = await self._in_session(app, accepted, session, model)
+            if ahead and busy == "steer":
+                await app.runs.add(ahead[0], accepted.input, by="terminal")
+                return await self._see(app, ahead[0], ask=ask)
+            stop = (
+                StopRequested(by="terminal", reason=_INTERRUPTED) if busy == "interrupt" else None
+            )
+            await app.runs.accept(accepted, run_id=run_id, alone=busy == "reject", stop=stop)
+            code = 0 if stop else await self._see_all(app, ahead, ask=ask)
+            return code or await self._see(app, run_id, ask=ask, new=True)
 
-        return self._carry(random_id("run"), attend, ask=approval == "ask")
+        return self._carry((*ahead, run_id), attend)
+
+    async def _in_session(
+        self, app: App, accepted: RunAccepted, session_id: str, model: str
+    ) -> RunAccepted:
+        """With what the session has for runs that bring none of their own."""
+        try:
+            state = (await app.means.store.session(session_id)).state
+        except NotFound:
+            state = SessionState()
+        if not model and state.model in app.means.models:
+            chosen = app.prepare("", model=state.model)
+            accepted = replace(accepted, models=chosen.models)
+        told = filter(None, (accepted.instructions, state.instructions))
+        return replace(accepted, session_id=session_id, instructions="\n\n".join(told))
 
     def run_far(
-        self, there: Far, prompt: str, *, model: str = "", approval: Literal["ask", "deny"]
+        self,
+        there: Far,
+        prompt: str,
+        *,
+        model: str = "",
+        approval: Literal["ask", "deny"],
+        session: str = "",
+        busy: Busy = "queue",
     ) -> int:
         """Have a server carry one run, and see it to its end. Returns the code to exit with."""
-        run_id = there.submit(prompt, model=model, approval=approval)
-        return self._attend_far(there, run_id, Attendant.attend, ask=approval == "ask")
+        sent = there.submit(prompt, model=model, approval=approval, session=session, busy=busy)
+        if sent.status == "queued":
+            self.note("another run of the session is under way; this one waits for it to end")
+        elif sent.status == "steered":
+            self.note(f"said to {short(sent.run_id)}, which is under way")
+        see = Attendant.resume if sent.status == "steered" else Attendant.attend
+        return self._attend_far(there, sent.run_id, see, ask=approval == "ask")
 
     def resume(self, run_ids: Sequence[str], *, ask: bool, there: Far | None = None) -> int:
         """Carry these on, one after the other, or see `there` do it. Returns the code to exit with.
@@ -73,7 +132,12 @@ class Desk:
     def _resume(self, run_id: str, there: Far | None, *, ask: bool) -> int:
         if there is not None:
             return self._attend_far(there, run_id, Attendant.resume, ask=ask)
-        return self._carry(run_id, lambda attendant, _: attendant.resume(run_id), ask=ask)
+        ahead = runs_ahead(self._settings.data, run_id)
+
+        async def attend(app: App) -> int:
+            return await self._see_all(app, [*ahead, run_id], ask=ask)
+
+        return self._carry((*ahead, run_id), attend)
 
     def _attend_far(
         self,
@@ -90,11 +154,21 @@ class Desk:
 
         return self._said(anyio.run(see_through))
 
-    def _carry(
-        self, run_id: str, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool
-    ) -> int:
+    def _carry(self, run_ids: Sequence[str], attend: Callable[[App], Awaitable[int]]) -> int:
+        self._run_id = run_ids[-1]
+        return self._said(anyio.run(partial(self._open, run_ids, attend)))
+
+    async def _see_all(self, app: App, run_ids: Sequence[str], *, ask: bool) -> int:
+        """One after the other, as long as each comes to a good end."""
+        for run_id in run_ids:
+            if code := await self._see(app, run_id, ask=ask):
+                return code
+        return 0
+
+    async def _see(self, app: App, run_id: str, *, ask: bool, new: bool = False) -> int:
         self._run_id = run_id
-        return self._said(anyio.run(partial(self._open, attend, ask=ask)))
+        attendant = self._attendant(Near(app), ask=ask)
+        return await (attendant.attend(run_id) if new else attendant.resume(run_id))
 
     def _said(self, code: int) -> int:
         run = short(self._run_id)
@@ -104,18 +178,18 @@ class Desk:
             self._notes.line(f"kept; see it with: holdfast show {run}", "dim")
         return code
 
-    async def _open(self, attend: Callable[[Attendant, App], Awaitable[int]], *, ask: bool) -> int:
+    async def _open(self, run_ids: Sequence[str], attend: Callable[[App], Awaitable[int]]) -> int:
         async with open_app(
             self._settings,
             demo=DemoModel(pace=self._pace),
             # Whatever else is unfinished waits to be resumed, not to go on behind somebody's back.
-            only=(self._run_id,),
+            only=run_ids,
         ) as app:
             box = app.toolbox
             if box and box.jail is None and self._settings.tools.terminal and self.person:
                 asked = "you are asked about each command that does more than read"
                 self._viewer.warn(f"there is no jail here ({box.why}): {asked}")
-            return await attend(self._attendant(Near(app), ask=ask), app)
+            return await attend(app)
 
     def _attendant(self, place: Place, *, ask: bool) -> Attendant:
         question = partial(Question, terminal=self._notes, keyboard=self._keyboard)

@@ -20,7 +20,9 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream
 
+from holdfast.cli.row import Row
 from holdfast.core.codec import recall
+from holdfast.core.entries import Entry
 from holdfast.core.events import FINAL, Choice, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.core.state import RunState
@@ -48,6 +50,9 @@ GONE = 60.0
 #: Runs in one page, at most.
 PAGE = 100
 
+#: Entries of a transcript in one page, at most.
+ENTRIES = 200
+
 _LIVE = ("queued", "running", "waiting_for_approval", "stopping")
 
 #: What is raised where a line is cut, and where what came is no answer.
@@ -72,8 +77,24 @@ class _Page(msgspec.Struct):
     next: str
 
 
-class _Started(msgspec.Struct):
+class Started(msgspec.Struct):
     run_id: str
+    status: str = "started"
+
+
+class _Rows(msgspec.Struct):
+    data: list[Row]
+    next: str
+
+
+class _Messages(msgspec.Struct):
+    data: list[Entry]
+    earlier: str
+
+
+class _Taken(msgspec.Struct):
+    session_id: str
+    runs: int
 
 
 class _Settled(msgspec.Struct):
@@ -98,9 +119,14 @@ class Far:
 
     # --- what is asked
 
-    def submit(self, prompt: str, *, model: str, approval: str) -> str:
+    def submit(
+        self, prompt: str, *, model: str, approval: str, session: str = "", busy: str = "queue"
+    ) -> Started:
+        """What became of it: the run that carries it, and whether that could begin."""
         body = {"input": prompt, "approval": approval, **({"model": model} if model else {})}
-        return self._ask("POST", "/v1/runs", body, type=_Started).run_id
+        if session:
+            body |= {"session_id": session, "on_busy": busy}
+        return self._ask("POST", "/v1/runs", body, type=Started)
 
     def journal(self, run_id: str, after: int = 0) -> list[Recorded]:
         lines = self._ask("GET", f"{_path(run_id)}/journal?after={after}", type=_Journal).data
@@ -126,7 +152,7 @@ class Far:
         """The run that is meant by the beginning of its id. Raises NotFound or InvalidRequest."""
         if word.startswith("run_"):
             try:
-                return self._ask("GET", _path(word), type=_Started).run_id
+                return self._ask("GET", _path(word), type=Started).run_id
             except NotFound:
                 pass  # it may be the beginning of one
         ids = (told["run_id"] for told in self.runs())
@@ -137,24 +163,99 @@ class Far:
             raise NotFound("run", word)
         return str(found[0])
 
+    # --- sessions
+
+    def sessions(
+        self, *, archived: bool | None = False, deleted: bool = False, page: int = PAGE
+    ) -> Iterator[Row]:
+        """How each session is, as a list goes, asked for a page at a time."""
+        wanted = {None: "all", True: "true", False: "false"}[archived]
+        after = ""
+        while True:
+            query = f"limit={min(page, PAGE)}&archived={wanted}&after={quote(after, safe='')}"
+            path = f"/v1/sessions?{query}{'&deleted=true' if deleted else ''}"
+            told = self._ask("GET", path, type=_Rows)
+            yield from told.data
+            if not (after := told.next):
+                return
+
+    def session(self, session_id: str) -> Row:
+        return self._ask("GET", _session_path(session_id), type=Row)
+
+    def messages(self, session_id: str) -> Iterator[Entry]:
+        """What was said in a session, the last first, asked for a page at a time."""
+        before = ""
+        while True:
+            path = f"{_session_path(session_id)}/messages?limit={ENTRIES}&before={before}"
+            told = self._ask("GET", path, type=_Messages)
+            yield from reversed(told.data)
+            if not (before := told.earlier):
+                return
+
+    def find_session(self, word: str, *, deleted: bool = False) -> str:
+        """The session that is meant by the beginning of its id. Raises NotFound or InvalidRequest."""
+        for whole in (word, f"ses_{word}"):
+            try:
+                return self.session(whole).session_id
+            except NotFound:
+                pass  # it may be the beginning of one
+        listed = list(self.sessions(archived=None))
+        if deleted:
+            listed += self.sessions(archived=None, deleted=True)
+        for start in (word, f"ses_{word}"):
+            found = [row.session_id for row in listed if row.session_id.startswith(start)]
+            if len(found) > 1:
+                raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
+            if found:
+                return found[0]
+        raise NotFound("session", word)
+
+    def change_session(self, session_id: str, fields: object) -> None:
+        self._ask("PATCH", _session_path(session_id), fields, type=Row)
+
+    def delete_session(self, session_id: str) -> None:
+        self._ask("DELETE", _session_path(session_id), type=dict[str, Any])
+
+    def restore_session(self, session_id: str) -> None:
+        self._ask("POST", f"{_session_path(session_id)}/restore", {}, type=Row)
+
+    def export_session(self, session_id: str, format: str) -> bytes:
+        return self._fetch("GET", f"{_session_path(session_id)}/export?format={format}")
+
+    def import_session(self, body: bytes, *, as_new: bool) -> tuple[str, int]:
+        path = f"/v1/sessions/import{'?as_new=true' if as_new else ''}"
+        taken = msgspec.json.decode(self._fetch("POST", path, body), type=_Taken)
+        return taken.session_id, taken.runs
+
+    # --- how it is asked
+
     def _ask(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        data = None if body is None else json.dumps(body).encode()
+        told = self._fetch(method, path, data)
+        try:
+            return msgspec.json.decode(told, type=type)
+        except ValueError as error:
+            raise self._silent(error) from error
+
+    def _fetch(self, method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Authorization": f"Bearer {self._key}"}
-        data = None
         if body is not None:
             headers["Content-Type"] = "application/json"
-            data = json.dumps(body).encode()
         connection = self._connect()
         try:
-            connection.request(method, self._base + path, data, headers)
+            connection.request(method, self._base + path, body, headers)
             answer = connection.getresponse()
             told = answer.read()
-            if answer.status < 400:
-                return msgspec.json.decode(told, type=type)
         except _NO_ANSWER as error:
-            raise StoreUnavailable(f"the server at {self._url} does not answer: {error}") from error
+            raise self._silent(error) from error
         finally:
             connection.close()
+        if answer.status < 400:
+            return told
         raise _refused(answer.status, told, path)
+
+    def _silent(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(f"the server at {self._url} does not answer: {error}")
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
@@ -313,18 +414,24 @@ def _path(run_id: str) -> str:
     return f"/v1/runs/{quote(run_id, safe='')}"
 
 
+def _session_path(session_id: str) -> str:
+    return f"/v1/sessions/{quote(session_id, safe='')}"
+
+
 def _refused(status: int, told: bytes, path: str) -> HoldfastError:
     try:
         error = msgspec.json.decode(told, type=_Refusal).error
     except msgspec.DecodeError:
         error = {}
     message, code = str(error.get("message") or f"the server answered {status}"), error.get("code")
-    run_id = unquote(path.split("/")[3]) if path.count("/") > 2 else ""
+    run_id = unquote(path.partition("?")[0].split("/")[3]) if path.count("/") > 2 else ""
     match status, code:
         case 401, _:
             return ConfigError("the server does not know the key; set HOLDFAST_API_KEY to its own")
         case _, "run_not_found":
             return NotFound("run", run_id)
+        case _, "session_not_found":
+            return NotFound("session", run_id)
         case _, "run_ended":
             return RunFinished(run_id)
         case 409, _:

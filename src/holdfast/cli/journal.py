@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from holdfast.cli.options import EXIT_CODES, Data
 from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from holdfast.stores.archive_sessions import ArchivedSessions
 
 #: What is stored, or was to be taken in, is damaged.
 DAMAGED = 65
@@ -43,7 +46,8 @@ _verify = App(
     name="verify",
     usage="Usage: holdfast journal verify [OPTIONS] [RUN...]",
     help="Check every event against its checksum, which is chained to the one before it.\n\n"
-    "Names the run and the place of the first damage in each run that has any. Works beside a process"
+    "Names the run and the place of the first damage in each run that has any; sessions are checked"
+    " the same way, unless runs are named. Works beside a process"
     " that owns the data directory.",
     help_epilogue=f"""\
 Examples:
@@ -120,6 +124,7 @@ def verify(*runs: _Runs, data: Data = None) -> int:
                 _say(str(error))
         try:
             if not runs:
+                whole = _verify_sessions(shelf.sessions)
                 archive.verify_file()
         except JournalDamaged as error:
             whole = False
@@ -129,6 +134,19 @@ def verify(*runs: _Runs, data: Data = None) -> int:
         return DAMAGED
     print(f"{_runs(checked)}, {events} events: all as they were written")
     return 0
+
+
+def _verify_sessions(sessions: ArchivedSessions) -> bool:
+    from holdfast.errors import JournalDamaged
+
+    whole = True
+    for session_id in sessions.ids():
+        try:
+            sessions.verify(session_id)
+        except JournalDamaged as error:
+            whole = False
+            _say(str(error))
+    return whole
 
 
 @_export.default

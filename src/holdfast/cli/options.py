@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
+
+#: More than anybody lists.
+MOST = 1_000_000
 
 Data: TypeAlias = Annotated[
     str | None,
@@ -50,6 +53,14 @@ RunWord: TypeAlias = Annotated[
     str, Parameter(name="RUN", show_default=False, help="The run's id, or the beginning of it.")
 ]
 
+#: As in `holdfast.engine.sessions`, which takes too long to load for this.
+Busy: TypeAlias = Literal["queue", "steer", "interrupt", "reject"]
+
+SessionWord: TypeAlias = Annotated[
+    str,
+    Parameter(name="SESSION", show_default=False, help="The session's id, or the beginning of it."),
+]
+
 JsonLines: TypeAlias = Annotated[
     bool,
     Parameter(
@@ -68,3 +79,19 @@ EXIT_CODES = """\
   75   another process owns the data directory
   78   a setting is wrong
 """
+
+
+def flag(help: str) -> Parameter:
+    """An option that is given or not."""
+    return Parameter(negative="", show_default=False, help=help)
+
+
+def session_app(name: str, words: str, help: str, *examples: str) -> App:
+    """What is done to a session: a command of these words, taught by these examples."""
+    lines = "\n".join(f"  holdfast sessions {example}" for example in examples)
+    return App(
+        name=name,
+        usage=f"Usage: holdfast sessions {name} [OPTIONS] {words}",
+        help=help,
+        help_epilogue=f"Examples:\n\n{lines}\n\nExit codes:\n\n  0    done\n{EXIT_CODES}",
+    )

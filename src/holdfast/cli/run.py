@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Config, Data, Url
+from holdfast.cli.options import EXIT_CODES, Busy, Config, Data, Url
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.cli.desk import Desk
+    from holdfast.cli.far import Far
     from holdfast.config import Settings
+
 
 Approval: TypeAlias = Literal["ask", "deny"]
 Pace: TypeAlias = Annotated[
@@ -34,6 +39,8 @@ Examples:
   holdfast run "hello"
   holdfast run - < question.txt
   holdfast run "hello" --model demo
+  holdfast run --session new "plan my garden"
+  holdfast run --session 3f9a "and what likes shade?"
   holdfast run "hello" --json | jq .event.type
   holdfast run "hello" --url https://runs.example.com
 
@@ -84,6 +91,21 @@ def run(
             help="Which of the configured models to ask; the default one, unless given.",
         ),
     ] = "",
+    session: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="The conversation to go on with: its id, or the beginning of it. One that is not"
+            " there begins under this id; new makes one up.",
+        ),
+    ] = "",
+    on_busy: Annotated[
+        Busy,
+        Parameter(
+            help="What to do while a run of the conversation is under way: let this wait until it"
+            " ends, say it to that run, stop that run first, or give up.",
+        ),
+    ] = "queue",
     pace: Pace = 0.03,
     url: Url = None,
     config: Config = None,
@@ -102,9 +124,20 @@ def run(
     text = _read(prompt)
     desk = Desk(settings, json=json, pace=pace)
     asked = _approval(approval, json=json, person=desk.person)
+    where = _session(session, there, settings.data, desk) if session else ""
     if there is not None:
-        return desk.run_far(there, text, model=model, approval=asked)
-    return desk.run(text, model=model, approval=asked)
+        return desk.run_far(there, text, model=model, approval=asked, session=where, busy=on_busy)
+    return desk.run(text, model=model, approval=asked, session=where, busy=on_busy)
+
+
+def _session(word: str, there: Far | None, folder: Path, desk: Desk) -> str:
+    """Whoever makes a slip in an id is told that something new begins."""
+    from holdfast.cli.conversation import find_or_new
+
+    session_id, new = find_or_new(word, there, folder)
+    if new:
+        desk.note(f"session {session_id} begins")
+    return session_id
 
 
 def check_model(settings: Settings, name: str) -> None:

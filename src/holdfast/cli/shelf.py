@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.config import read_data
+from holdfast.core.events import RunAccepted
+from holdfast.errors import NotFound
 from holdfast.stores.archive import Archive, open_archive
+from holdfast.stores.archive_sessions import ArchivedSessions
 from holdfast.stores.owner import Owner, owner
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ class Shelf:
     @property
     def path(self) -> Path:
         return self.folder / JOURNAL
+
+    @property
+    def sessions(self) -> ArchivedSessions:
+        return ArchivedSessions(self.archive)
 
     @property
     def owner(self) -> Owner | None:
@@ -54,6 +61,25 @@ def server_of(folder: Path, url: str | None) -> Far | None:
     from holdfast.cli.far import far
 
     return far(url, folder)
+
+
+def live_runs(folder: Path, session_id: str) -> list[str]:
+    """Runs of the session that have not ended, the first first."""
+    with open_shelf(str(folder)) as shelf:
+        try:
+            members = shelf.sessions.members(session_id)
+        except NotFound:
+            return []
+        return [member.run_id for member in members if not member.ended]
+
+
+def runs_ahead(folder: Path, run_id: str) -> list[str]:
+    """Runs that have to end before this one can go on, the first first."""
+    with open_shelf(str(folder)) as shelf:
+        first = shelf.archive.entry(run_id).first.event
+    session_id = first.session_id if isinstance(first, RunAccepted) else ""
+    live = live_runs(folder, session_id) if session_id else []
+    return live[: live.index(run_id)] if run_id in live else []
 
 
 def server_at(url: str, data: str | None) -> Far:

@@ -1,4 +1,4 @@
-"""`holdfast show`: one run, as far as it got."""
+"""`holdfast show`: one run, or one conversation, as far as it got."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from holdfast.cli.options import EXIT_CODES, Data, ReadUrl, RunWord
+from holdfast.cli.options import EXIT_CODES, MOST, Data, ReadUrl
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 
 command = App(
     name="show",
-    usage="Usage: holdfast show [OPTIONS] RUN",
+    usage="Usage: holdfast show [OPTIONS] RUN|SESSION",
     help="Show a run as far as it got: what was said and done, where it stands, what it waits for"
-    " and what it used.\n\nWords that a model took back are left out. Works beside a process that"
-    " owns the data directory.",
+    " and what it used; or a conversation, with all its runs.\n\nWords that a model took back are left"
+    " out. Works beside a process that owns the data directory.",
     help_epilogue=f"""\
 Examples:
 
   holdfast show run_3f9a1c20
   holdfast show 3f9a --json | jq -r .output
+  holdfast show ses_81c2 -n 10
   holdfast show 3f9a --url https://runs.example.com
 
 Exit codes:
@@ -38,9 +40,24 @@ Exit codes:
 
 @command.default
 def show(
-    run: RunWord,
+    word: Annotated[
+        str,
+        Parameter(
+            name="RUN|SESSION",
+            show_default=False,
+            help="The id of a run or of a session, or the beginning of it.",
+        ),
+    ],
     /,
     *,
+    limit: Annotated[
+        int,
+        Parameter(
+            name=["--limit", "-n"],
+            show_default=False,
+            help="Of a conversation, only the last so many entries.",
+        ),
+    ] = MOST,
     json: Annotated[
         bool,
         Parameter(
@@ -54,19 +71,37 @@ def show(
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
+    from holdfast.cli.conversation import find
+    from holdfast.cli.sessions import check_limit, show_session
+
+    check_limit(limit)
+    try:
+        return _show_run(word, json=json, url=url, data=data)
+    except NotFound as error:
+        if error.kind != "run":
+            raise
+    try:
+        session_id = find(word, url=url, data=data)
+    except NotFound as error:
+        raise NotFound("run or session", word) from error
+    show_session(session_id, limit=limit, json=json, url=url, data=data)
+    return 0
+
+
+def _show_run(word: str, *, json: bool, url: str | None, data: str | None) -> int:
     from holdfast.cli.shelf import open_shelf, server_at
     from holdfast.cli.summary import interrupted
     from holdfast.core.run import replay
 
     if url is not None:
         there = server_at(url, data)
-        run_id = there.find(run)
+        run_id = there.find(word)
         journal = there.journal(run_id)
         # A server carries whatever it has.
         state, left = replay(journal), False
     else:
         with open_shelf(data) as shelf:
-            run_id = shelf.archive.find(run)
+            run_id = shelf.archive.find(word)
             journal = list(shelf.archive.events(run_id))
             state = replay(journal)
             left = interrupted(state, shelf.owner)

@@ -24,6 +24,7 @@ _ENDS: Mapping[type[object], Status] = {
 
 _AWAITED: Mapping[Awaited, str] = {
     "worker": "a worker",
+    "turn": "the end of {name}",
     "first_event": "{name}",
     "next_event": "{name}",
     "retry": "{name}, once more",

@@ -8,6 +8,7 @@ from holdfast.core.phase import Awaited, Phase
 
 _WAITING: Mapping[Awaited, str] = {
     "worker": "waiting for a worker",
+    "turn": "waiting for its turn behind {name}",
     "first_event": "waiting for the first word of {name}",
     "next_event": "waiting for the next word of {name}",
     "retry": "about to ask {name} again",

@@ -189,7 +189,7 @@ def _read(body: bytes) -> _Document:
 
 def _checked(document: _Document) -> Luggage:
     session_id = document.session_id
-    if not _is_session_id(session_id):
+    if not is_session_id(session_id):
         raise InvalidRequest(f"{session_id[:_LONGEST_ID]!r} is no id of a session")
     notes = _check_notes(session_id, document.notes)
     _check_runs(session_id, notes, document.runs)
@@ -201,7 +201,8 @@ def _checked(document: _Document) -> Luggage:
     return Luggage(session_id, notes, runs)
 
 
-def _is_session_id(text: str) -> bool:
+def is_session_id(text: str) -> bool:
+    """It may name a folder one day, so it cannot lead out of one."""
     fits = 1 <= len(text) <= _LONGEST_ID and text.isprintable() and text == text.strip()
     return fits and not any(part in text for part in _NO_NAME)
 

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError
 from holdfast.server.about import About
+from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
 from holdfast.server.problems import (
@@ -282,6 +283,7 @@ ROUTES = [
     reference,
     *SESSION_ROUTES,
     *COMPATIBLE_ROUTES,
+    *CARRY_ROUTES,
 ]
 
 

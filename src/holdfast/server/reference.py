@@ -145,6 +145,15 @@ CHAT: Mapping[str, Schema] = {
     ),
 }
 
+DOCUMENT: Mapping[str, Schema] = {
+    "holdfast_session": Schema(type=_NUMBER, enum=[1], description="Which form it has."),
+    "session_id": Schema(type=_TEXT, max_length=256),
+    "title": Schema(type=_TEXT, description="For people; what counts stands in the notes."),
+    "notes": Schema(type=_LIST, description="The session's journal: seq, at and event of each."),
+    "runs": Schema(type=_LIST, description="Its runs: run_id, ordinal, and events like the notes."),
+    "blobs": Schema(type=_OBJECT, description="What those refer to, in base64, by its SHA-256."),
+}
+
 
 def taking(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
     """An operation that takes a body of these fields."""

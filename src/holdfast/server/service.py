@@ -14,12 +14,13 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from holdfast.calls.tasks import task_group
-from holdfast.config import Settings
+from holdfast.config import Settings, secrets
 from holdfast.core.events import FINAL, InputAdded, Recorded, RunAccepted, StopRequested
 from holdfast.core.messages import Part
 from holdfast.core.run import replay
 from holdfast.core.session import SessionState
 from holdfast.core.state import RunState
+from holdfast.engine.carrier import Carrier
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.engine.sessions import Sessions
@@ -110,6 +111,7 @@ class Service:
         self._store, self.clock = means.store, means.clock
         self.runs, self.store = runs, means.store
         self.sessions = sessions or Sessions(means, runs, workers=lambda: True)
+        self.carrier = Carrier(means, workers=lambda: True, hidden=secrets(settings=settings))
         #: Set when nothing new is begun any more, and when whoever still reads is left.
         self.draining, self.left = anyio.Event(), anyio.Event()
         #: Runs that are looked at for one page: where few fit a filter, it is short and has a next.

@@ -246,6 +246,7 @@ class MemoryStore:
         self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]
     ) -> None:
         await anyio.lowlevel.checkpoint()
+        self._sessions.check_new(session_id)
         for run in runs:
             if run.run_id in self._runs:
                 raise Conflict(f"run {run.run_id} already exists")

@@ -49,10 +49,14 @@ class MemorySessions(dict[str, Session]):
         if found and found.state.deleted_at is not None:
             raise SessionGone(session_id)
 
+    def check_new(self, session_id: str) -> None:
+        """Raises Conflict."""
+        if session_id in self:
+            raise Conflict(f"session {session_id} already exists")
+
     def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
         if isinstance(events[0], SessionCreated):
-            if session_id in self:
-                raise Conflict(f"session {session_id} already exists")
+            self.check_new(session_id)
         else:
             self.find(session_id)
             if not isinstance(events[0], SessionRestored):
@@ -71,9 +75,7 @@ class MemorySessions(dict[str, Session]):
         self[session_id].runs.append(run_id)
 
     def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[str]) -> None:
-        """Keep one that comes from elsewhere. Raises Conflict."""
-        if session_id in self:
-            raise Conflict(f"session {session_id} already exists")
+        """Keep one that comes from elsewhere."""
         self[session_id] = Session(list(notes), replay_session(notes), list(runs))
         self._stir(session_id)
 

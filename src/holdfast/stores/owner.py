@@ -85,6 +85,18 @@ def owner(folder: Path) -> Owner | None:
             os.close(handle)
 
 
+def living(owner: Owner | None) -> bool:
+    """Whether the owner goes on with its work. One that was stopped holds its lock and does nothing."""
+    if owner is None:
+        return False
+    try:
+        told = Path(f"/proc/{owner.pid}/stat").read_text()
+    except (OSError, ValueError):
+        return True  # there is no telling here
+    # What comes before may hold anything: it is what the program calls itself.
+    return told.rpartition(") ")[2][:1] not in ("T", "t")
+
+
 class _Lock:
     """Both, open. A fork of this process closes its copies, which leaves the lock with us."""
 
