@@ -85,7 +85,7 @@ def done(served):
 
 async def _to_the_end(server):
     far = Far(server, KEY)
-    run_id = far.submit("what now?", model="", approval="deny")
+    run_id = far.submit("what now?", model="", approval="deny").run_id
     async for _ in far.follow(run_id):
         pass
     return run_id
@@ -94,7 +94,7 @@ async def _to_the_end(server):
 def asking(server):
     """A run that waits for an answer."""
     far = Far(server, KEY)
-    run_id = far.submit("hello", model="", approval="ask")
+    run_id = far.submit("hello", model="", approval="ask").run_id
     deadline = time.monotonic() + 15
     while run_id not in [told["run_id"] for told in far.runs(status="waiting_for_approval")]:
         assert time.monotonic() < deadline
@@ -129,13 +129,13 @@ def test_a_question_is_put_and_answered_where_the_run_was_started(server, at_ter
 
 def test_a_run_of_the_server_is_stopped_and_answered_from_elsewhere(server, holdfast):
     far = Far(server, KEY)
-    asking = far.submit("hello", model="", approval="ask")
+    asking = far.submit("hello", model="", approval="ask").run_id
     deadline = time.monotonic() + 15
     while last(holdfast)["status"] != "waiting_for_approval":
         assert time.monotonic() < deadline
     done = holdfast("approve", asking[:12], "deny")
     assert (done.returncode, done.stdout) == (0, b"keep_note: deny\n"), done.stderr
-    again = far.submit("hello", model="", approval="ask")
+    again = far.submit("hello", model="", approval="ask").run_id
     done = holdfast("stop", again)
     assert done.returncode == 0, done.stderr
     assert b"stopped" in done.stdout
@@ -170,7 +170,7 @@ def test_what_is_no_address_is_said_to_be_none(url):
 
 async def test_a_run_that_has_ended_cannot_be_stopped(server):
     far = Far(server, KEY)
-    run_id = far.submit("hello", model="", approval="deny")
+    run_id = far.submit("hello", model="", approval="deny").run_id
     journal = [recorded async for recorded in far.follow(run_id)]
     assert [recorded.seq for recorded in journal] == list(range(1, len(journal) + 1))
     assert (await far.state(run_id)).status.final
@@ -193,7 +193,7 @@ def test_what_is_missing_there_may_come_and_time_is_that_of_people():
 
 def test_the_beginning_of_an_id_must_mean_one_run(server):
     far = Far(server, KEY)
-    first = far.submit("hello", model="", approval="deny")
+    first = far.submit("hello", model="", approval="deny").run_id
     far.submit("hello", model="", approval="deny")
     assert far.find(first) == first
     with pytest.raises(InvalidRequest, match="type more of it"):
@@ -310,7 +310,7 @@ def test_where_nobody_can_be_asked_the_runs_of_a_server_are_left_waiting(
 ):
     monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
     with serving(tmp_path / "data") as (url, _):
-        first = Far(url, KEY).submit("hello", model="", approval="ask")
+        first = Far(url, KEY).submit("hello", model="", approval="ask").run_id
         second = asking(url)
         assert Far(url, KEY).unfinished() == [first, second]
         left = holdfast("resume", "--data", str(tmp_path / "data"))
@@ -367,7 +367,7 @@ async def test_a_server_behind_tls_is_followed_too(tmp_path, certified):
     with serving(tmp_path / "data", 0, *certified) as (url, _):
         assert url.startswith("https://")
         far = Far(url, KEY)
-        run_id = far.submit("hello", model="", approval="deny")
+        run_id = far.submit("hello", model="", approval="deny").run_id
         journal = [recorded async for recorded in far.follow(run_id)]
     assert [recorded.seq for recorded in journal] == list(range(1, len(journal) + 1))
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Act: TypeAlias = Callable[[App], Awaitable[Any]]
 
 #: Characters of a title.
-LONGEST_TITLE = 256
+LONGEST_TITLE = 200
 
 #: Who it was, for the record.
 BY = "terminal"
@@ -188,8 +188,6 @@ def take_in(body: bytes, *, as_new: bool, url: str | None, data: str | None) -> 
     from holdfast.engine.carrier import Carrier
 
     folder = read_data(data=data)
-    if there := server_of(folder, url):
-        return there.import_session(body, as_new=as_new)
 
     async def act(app: App) -> tuple[str, int]:
         carrier = Carrier(app.means, workers=lambda: False)
@@ -197,6 +195,8 @@ def take_in(body: bytes, *, as_new: bool, url: str | None, data: str | None) -> 
         return luggage.session_id, len(luggage.runs)
 
     try:
+        if there := server_of(folder, url):
+            return there.import_session(body, as_new=as_new)
         taken: tuple[str, int] = _here(folder, act)
     except Conflict as error:
         raise Conflict(f"{error}; --as-new takes it in under other ids") from error

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import anyio
 from msgspec.structs import replace
@@ -31,6 +31,13 @@ from holdfast.models.demo import DemoModel
 _INTERRUPTED = "another message came first"
 
 
+class Where(NamedTuple):
+    """The session a run is part of, "" for none, and whether it begins with it."""
+
+    session_id: str = ""
+    new: bool = False
+
+
 class Desk:
     """The settings' data directory is owned while a run is carried. `pace` is the demo's."""
 
@@ -46,24 +53,20 @@ class Desk:
         # What goes wrong with a run is among its events; the screen is no place for a log.
         logging.getLogger("holdfast").addHandler(logging.NullHandler())
 
-    def note(self, text: str) -> None:
-        """Something to know beforehand, that is no part of a run."""
-        self._notes.line(text, "dim")
-
     def run(
         self,
         prompt: str,
+        where: Where,
         *,
         model: str = "",
         approval: Literal["ask", "deny"],
-        session: str = "",
         busy: Busy = "queue",
     ) -> int:
         """Carry one run from beginning to end. Returns the code to exit with.
 
         What has not ended in its session is carried first, or is stopped, or is what this is said to.
         """
-        run_id, ask = random_id("run"), approval == "ask"
+        run_id, ask, session = random_id("run"), approval == "ask", where.session_id
         ahead = live_runs(self._settings.data, session) if session else []
 
         async def attend(app: App) -> int:
@@ -77,6 +80,7 @@ class Desk:
                 StopRequested(by="terminal", reason=_INTERRUPTED) if busy == "interrupt" else None
             )
             await app.runs.accept(accepted, run_id=run_id, alone=busy == "reject", stop=stop)
+            self._tell_new(where)
             code = 0 if stop else await self._see_all(app, ahead, ask=ask)
             return code or await self._see(app, run_id, ask=ask, new=True)
 
@@ -100,20 +104,29 @@ class Desk:
         self,
         there: Far,
         prompt: str,
+        where: Where,
         *,
         model: str = "",
         approval: Literal["ask", "deny"],
-        session: str = "",
         busy: Busy = "queue",
     ) -> int:
         """Have a server carry one run, and see it to its end. Returns the code to exit with."""
-        sent = there.submit(prompt, model=model, approval=approval, session=session, busy=busy)
+        sent = there.submit(
+            prompt, model=model, approval=approval, session=where.session_id, busy=busy
+        )
+        self._tell_new(where)
         if sent.status == "queued":
-            self.note("another run of the session is under way; this one waits for it to end")
+            words = "another run of the session is under way; this one waits for it to end"
+            self._notes.line(words, "dim")
         elif sent.status == "steered":
-            self.note(f"said to {short(sent.run_id)}, which is under way")
+            self._notes.line(f"said to {short(sent.run_id)}, which is under way", "dim")
         see = Attendant.resume if sent.status == "steered" else Attendant.attend
         return self._attend_far(there, sent.run_id, see, ask=approval == "ask")
+
+    def _tell_new(self, where: Where) -> None:
+        """Whoever makes a slip in an id is told that something new begins."""
+        if where.new:
+            self._notes.line(f"session {where.session_id} begins", "dim")
 
     def resume(self, run_ids: Sequence[str], *, ask: bool, there: Far | None = None) -> int:
         """Carry these on, one after the other, or see `there` do it. Returns the code to exit with.

@@ -11,10 +11,6 @@ from holdfast.cli.options import EXIT_CODES, Busy, Config, Data, Url
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from holdfast.cli.desk import Desk
-    from holdfast.cli.far import Far
     from holdfast.config import Settings
 
 
@@ -112,7 +108,8 @@ def run(
     data: Data = None,
 ) -> int:
     """Carry out the command, and return the code to exit with."""
-    from holdfast.cli.desk import Desk
+    from holdfast.cli.conversation import find_or_new
+    from holdfast.cli.desk import Desk, Where
     from holdfast.cli.shelf import server_of
     from holdfast.config import read_settings
 
@@ -124,20 +121,10 @@ def run(
     text = _read(prompt)
     desk = Desk(settings, json=json, pace=pace)
     asked = _approval(approval, json=json, person=desk.person)
-    where = _session(session, there, settings.data, desk) if session else ""
+    where = Where(*find_or_new(session, there, settings.data)) if session else Where()
     if there is not None:
-        return desk.run_far(there, text, model=model, approval=asked, session=where, busy=on_busy)
-    return desk.run(text, model=model, approval=asked, session=where, busy=on_busy)
-
-
-def _session(word: str, there: Far | None, folder: Path, desk: Desk) -> str:
-    """Whoever makes a slip in an id is told that something new begins."""
-    from holdfast.cli.conversation import find_or_new
-
-    session_id, new = find_or_new(word, there, folder)
-    if new:
-        desk.note(f"session {session_id} begins")
-    return session_id
+        return desk.run_far(there, text, where, model=model, approval=asked, busy=on_busy)
+    return desk.run(text, where, model=model, approval=asked, busy=on_busy)
 
 
 def check_model(settings: Settings, name: str) -> None:
