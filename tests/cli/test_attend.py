@@ -22,6 +22,7 @@ from holdfast.core.events import (
 from holdfast.core.messages import Text
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
+from holdfast.engine.sessions import Sessions
 from holdfast.errors import ModelRefused, StoreUnavailable
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
@@ -317,7 +318,8 @@ async def test_what_is_not_here_is_not_waited_for(models, tools):
     (lease,) = await store.claim("w", ttl=10.0)
     await store.append(lease, RunStarted(worker="w", epoch=1), lacking, seen=1)
     means = Means(store=store, models=models, tools={})
-    app = App(Runs(means), means)
+    runs = Runs(means)
+    app = App(runs, Sessions(runs=runs, means=means, workers=lambda: True), means)
     with anyio.fail_after(5):
         assert await Attendant(Near(app), Watcher(), ask=None, leave=print).resume("run_1") == LEFT
 
@@ -359,6 +361,6 @@ async def test_a_full_disk_is_named_once_and_the_run_goes_on_when_there_is_room(
 
             tasks.start_soon(make_room)
             with anyio.fail_after(20):
-                assert await attend(App(play.runs, play.means), viewer) == 0
+                assert await attend(App(play.runs, play.sessions, play.means), viewer) == 0
     full = "there is no space left on the disk; the run goes on when there is"
     assert (viewer.warnings[0], viewer.warnings.count(full)) == (full, 1)
