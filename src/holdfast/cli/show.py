@@ -78,7 +78,7 @@ def show(
     try:
         return _show_run(word, json=json, url=url, data=data)
     except NotFound as error:
-        if error.kind != "run":
+        if error.kind != "run" or word.startswith("run_"):
             raise
     try:
         session_id = find(word, url=url, data=data)
