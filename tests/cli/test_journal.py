@@ -210,7 +210,8 @@ def test_a_word_that_is_no_text_names_no_run(holdfast, keep, words):
     keep()
     done = holdfast(*words)
     assert done.returncode == 2
-    assert done.stderr == b"holdfast: there is no run \\udcff\n"
+    what = b"run or session" if "show" in words else b"run"
+    assert done.stderr == b"holdfast: there is no %b \\udcff\n" % what
 
 
 def test_a_directory_whose_name_is_no_text_is_a_sentence(holdfast, tmp_path):
