@@ -52,6 +52,9 @@ LONGEST, LONGEST_BIRTH = 1.5, 0.15
 #: Seconds for what must happen soon.
 PATIENCE = 60
 
+#: How much of what is known to have been taken in is sent again by the next life.
+AGAIN = 0.05
+
 #: Messages that wait in a session before people have patience.
 MOST_WAITING = 3
 
@@ -191,7 +194,11 @@ class Message:
     removal: str = "no"
     steered: bool = False
     run_id: str = ""
-    busy: str = "queue"
+    #: What is to become of it while a run is under way; "" if it was said to a run.
+    busy: str = ""
+
+    def __post_init__(self):
+        self.first = self.may_be[0]
 
 
 @dataclass
@@ -215,6 +222,8 @@ class People:
         self.sessions = []
         self._http = self._url = None
         self._count = 0
+        #: Set when it is a good moment for the server to die.
+        self.moment = anyio.Event()
 
     def begin(self, number):
         self.sessions = [Session(f"ses_{number}_{n}") for n in range(SESSIONS)]
@@ -224,7 +233,7 @@ class People:
     @asynccontextmanager
     async def calling(self, url):
         """A server is there, at this address."""
-        self._url = url.strip()
+        self._url, self.moment = url.strip(), anyio.Event()
         key = (self.folder / "data" / "api_key").read_text().strip()
         headers = {"Authorization": f"Bearer {key}"}
         async with aiohttp.ClientSession(headers=headers) as self._http:
@@ -257,6 +266,10 @@ class People:
             if not earlier:
                 return entries
 
+    def perhaps_die(self, odds):
+        if self.chance.random() < odds:
+            self.moment.set()
+
     def label(self, kind="m"):
         self._count += 1
         return f"{kind}{self._count}"
@@ -274,9 +287,9 @@ class People:
             self.tally["cut_off"] += 1
 
     async def send_again(self, session):
-        """What nobody knows to have been taken in is sent again, under its id."""
-        for message in session.own:
-            if message.sent == "asked":
+        """What nobody knows to have been taken in is sent again, and now and then what they do."""
+        for message in [m for m in session.messages if m.busy]:
+            if message.sent == "asked" or self.chance.random() < AGAIN:
                 await self._send(session, message)
 
     async def say(self, session):
@@ -292,8 +305,9 @@ class People:
         await self._send(session, message)
 
     async def _send(self, session, message):
-        body = {"input": message.may_be[0], "message_id": message.id, "on_busy": message.busy}
+        body = {"input": message.first, "message_id": message.id, "on_busy": message.busy}
         body["session_id"] = session.id
+        self.perhaps_die(0.04)
         status, told = await self.ask("POST", "/v1/runs", body, **{"Idempotency-Key": message.id})
         if status == 409:
             assert told["error"]["code"] == "session_busy", told
@@ -301,6 +315,7 @@ class People:
             self.tally["rejected"] += 1
             return
         assert status == 202, told
+        assert message.sent == "asked" or told["run_id"] == message.run_id, (told, message)
         message.sent, message.run_id = "yes", told["run_id"]
         message.steered = told["status"] == "steered"
         self.tally["said_again" if told["replayed"] else f"said_{told['status']}"] += 1
@@ -365,6 +380,8 @@ class People:
         if status == 200:
             known["yes"].append(choice)
             self.tally["answered"] += 1
+            # What was allowed is under way.
+            self.perhaps_die(0.2)
 
     async def stop(self, session):
         if session.own and (run_id := session.own[-1].run_id):
@@ -435,7 +452,8 @@ async def live(folder, nursery, people, *, seconds, early):
                     tasks.start_soon(people.talk, session)
                     for reader in session.readers:
                         tasks.start_soon(reader.follow, people)
-                await anyio.sleep(seconds)
+                with anyio.move_on_after(seconds):
+                    await people.moment.wait()
                 nursery.kill()
 
 
