@@ -142,7 +142,8 @@ async def check_file(folder, people):
                 assert entries == msgspec.to_builtins(
                     (await sessions.page(session.id, limit=sys.maxsize)).entries
                 )
-                check(session, entries, runs, people.tally)
+                check(session, entries, runs, runs)
+                people.tally["looks"] += 1
                 check_places(session, runs)
         assert (store.sum(), files_sum(folder)) == before, "reading changed something"
 
@@ -163,28 +164,28 @@ def retracted(runs):
     )
 
 
-def check(session, entries, runs, tally, *, later=False):
-    """Never less than before, nothing twice, and all that people were told of.
+def check(session, entries, before, after):
+    """Never less than was seen, nothing twice, and all that people were told of.
 
-    `later`: the entries may be of a later moment than the runs.
+    `before` and `after` are its runs as they were before and after somebody looked.
     """
     now = {entry["id"]: entry for entry in entries}
     assert len(now) == len(entries), f"an id twice: {[entry['id'] for entry in entries]}"
     places = [(entry["ordinal"], entry["seq"]) for entry in entries]
     assert places == sorted(places), f"out of order: {places}"
-    taken_back = retracted(runs)
-    check_said(session, now, {run_id for run_id, _, _ in runs}, later=later)
+    check_said(session, now)
     removed = {message.run_id for message in session.own if message.removal != "no"}
+    taken_back = retracted(after)
     for id, (old, count) in session.seen.items():
-        again = taken_back[id] > count or later
+        again = taken_back[id] > count
         if id not in now:
             assert may_go(old, removed, again=again), f"it is gone: {old}"
         else:
-            check_grown(session, old, now[id], again=again)
+            check_grown(old, now[id], again=again)
     for entry in entries:
         if entry["kind"] == "assistant":
             check_words(entry)
-    tally["looks"] += 1
+    taken_back = retracted(before)
     session.seen = {id: (entry, taken_back[id]) for id, entry in now.items()}
 
 
@@ -197,7 +198,7 @@ def may_go(old, removed, *, again):
     return old["run_id"] in removed
 
 
-def check_grown(session, old, new, *, again):
+def check_grown(old, new, *, again):
     """It stands where it stood, and says at least what it said."""
     if old["kind"] == "marker":
         return
@@ -214,7 +215,7 @@ def check_grown(session, old, new, *, again):
         assert old == new, (old, new)
 
 
-def check_said(session, now, run_ids, *, later):
+def check_said(session, now):
     """Each message that was taken in is there once, in its order and its words."""
     ordinals = []
     for message in session.messages:
@@ -228,7 +229,7 @@ def check_said(session, now, run_ids, *, later):
         assert message.removal != "yes" or not entry.get("queued"), (entry, message)
         words = "".join(part["text"] for part in entry["parts"])
         assert words in message.may_be, (words, message)
-        if not message.steered:
+        if not entry.get("steered"):
             ordinals.append(entry["ordinal"])
     assert ordinals == sorted(set(ordinals)), f"out of order: {ordinals}"
     known = {message.id for message in session.messages}

@@ -52,8 +52,8 @@ LONGEST, LONGEST_BIRTH = 1.5, 0.15
 #: Seconds for what must happen soon.
 PATIENCE = 60
 
-#: How much of what is known to have been taken in is sent again by the next life.
-AGAIN = 0.05
+#: How much of what was said lately, and is known to have been taken in, is sent again.
+AGAIN, LATELY = 0.2, 10
 
 #: Messages that wait in a session before people have patience.
 MOST_WAITING = 3
@@ -62,6 +62,9 @@ MOST_WAITING = 3
 TOO_LATE = frozenset(
     {"run_begun", "run_ended", "run_stopping", "run_not_accepting_steer", "message_not_found"}
 )
+
+#: What people do, and how often.
+ACTS = {"say": 6, "edit": 4, "remove": 2, "steer": 4, "answer": 8, "stop": 0.5, "read": 2}
 
 CONFIG = """
 [models.script]
@@ -139,7 +142,11 @@ class Nursery:
             if not (child := os.fork()):
                 be_born(partial(be_served, folder), news)
             os.write(news, b"born %d\n" % child)
-            os.write(news, b"dead %d\n" % os.waitpid(child, 0)[1])
+            dead = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+            os.write(news, b"dead %d\n" % dead.si_status)
+            # As long as it is not buried, nobody else can have its number.
+            os.read(orders, 1)
+            os.waitpid(child, 0)
         os._exit(0)
 
     @asynccontextmanager
@@ -152,12 +159,12 @@ class Nursery:
         finally:
             with anyio.CancelScope(shield=True):
                 self.kill()
-                assert int(await self.hear("dead")) == signal.SIGKILL, "it died by itself"
+                status = int(await self.hear("dead"))
+                os.write(self._orders[1], b".")
+            assert status == signal.SIGKILL, f"it died by itself: {status}"
 
     def kill(self):
-        if self._child:
-            os.kill(self._child, signal.SIGKILL)
-        self._child = 0
+        os.kill(self._child, signal.SIGKILL)
 
     async def hear(self, word):
         """What comes with this word. What comes before it is not waited for."""
@@ -266,6 +273,18 @@ class People:
             if not earlier:
                 return entries
 
+    async def read(self, session):
+        """Look, with care."""
+        with shelf(self.folder) as store:
+            before = store.runs(session.id)
+        entries = await self.look(session)
+        if entries is None:
+            assert not before, f"{session.id} is gone"
+            return
+        with shelf(self.folder) as store:
+            check(session, entries, before, store.runs(session.id))
+        self.tally["looks"] += 1
+
     def perhaps_die(self, odds):
         if self.chance.random() < odds:
             self.moment.set()
@@ -279,16 +298,15 @@ class People:
         try:
             await self.send_again(session)
             while True:
-                await self.chance.choices(
-                    [self.say, self.edit, self.remove, self.steer, self.answer, self.stop, idle],
-                    [6, 4, 2, 4, 8, 0.5, 8],
-                )[0](session)
+                (act,) = self.chance.choices(list(ACTS), ACTS.values())
+                await getattr(self, act)(session)
+                await anyio.sleep(self.chance.uniform(0, 0.02))
         except Cut:
             self.tally["cut_off"] += 1
 
     async def send_again(self, session):
         """What nobody knows to have been taken in is sent again, and now and then what they do."""
-        for message in [m for m in session.messages if m.busy]:
+        for message in [m for m in session.messages[-LATELY:] if m.busy]:
             if message.sent == "asked" or self.chance.random() < AGAIN:
                 await self._send(session, message)
 
@@ -389,10 +407,6 @@ class People:
             self.tally["stopped"] += status == 200 and told["status"] == "stopping"
 
 
-async def idle(session):
-    await anyio.sleep(0.01)
-
-
 # --- readers ------------------------------------------------------------------------------
 
 
@@ -446,7 +460,8 @@ async def live(folder, nursery, people, *, seconds, early):
             await anyio.sleep(seconds * LONGEST_BIRTH / LONGEST)
             return
         async with people.calling(await nursery.hear("open")):
-            await check_told(folder, people)
+            for session in people.sessions:
+                await people.read(session)
             async with anyio.create_task_group() as tasks:
                 for session in people.sessions:
                     tasks.start_soon(people.talk, session)
@@ -467,8 +482,8 @@ async def settle(folder, nursery, people):
                 for session in people.sessions:
                     await people.answer(session)
                 await anyio.sleep(0.02)
-        await check_told(folder, people)
         for session in people.sessions:
+            await people.read(session)
             await catch_up(folder, people, session)
 
 
@@ -486,18 +501,6 @@ async def catch_up(folder, people, session):
                 tasks.cancel_scope.cancel()
     check_heard(session, late)
     people.tally["frames"] += sum(len(reader.frames) for reader in session.readers)
-
-
-async def check_told(folder, people):
-    """What the server tells of every session."""
-    for session in people.sessions:
-        with shelf(folder) as store:
-            before = store.runs(session.id)
-        entries = await people.look(session)
-        if entries is None:
-            assert not before, f"{session.id} is gone"
-        else:
-            check(session, entries, before, people.tally, later=True)
 
 
 def all_ended(folder, people):
