@@ -102,12 +102,15 @@ class Shelf:
         return str(Place(state.seq, state.runs + 1))
 
     def there(self, session_id):
-        return bool(self.db.execute("select 1 from session where id = ?", (session_id,)).get)
+        """A server that was killed early may not even have made the tables."""
+        made = self.db.execute("select 1 from sqlite_schema where name = 'session'").get
+        query = "select 1 from session where id = ?"
+        return bool(made and self.db.execute(query, (session_id,)).get)
 
     def sum(self):
         """Of all that is stored."""
-        tables = ("event", "session_event", "run", "session", "once", "blob")
-        rows = [self.db.execute(f"select * from {name}").fetchall() for name in tables]
+        tables = self.db.execute("select name from sqlite_schema where type = 'table'").fetchall()
+        rows = [self.db.execute(f"select * from {name}").fetchall() for (name,) in tables]
         return blake2b(repr(rows).encode()).hexdigest()
 
 
