@@ -1,0 +1,71 @@
+"""What was said, from a list of messages in which anything may stand anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.core.messages import Message, Part
+from holdfast.server.content import MOST_MESSAGES, few, read_earlier, read_input
+from holdfast.server.problems import Problem, malformed
+
+#: These speak, in turns. Whoever else there is gives instructions, or answers a call.
+_SPEAKERS = ("user", "assistant")
+
+
+class Spoken(NamedTuple):
+    """The last thing a person said, what was said before, and what stood there as instructions."""
+
+    parts: tuple[Part, ...]
+    history: tuple[Message, ...]
+    told: tuple[str, ...]
+
+
+def read_conversation(value: object, name: str, blobs: dict[str, bytes]) -> Spoken:
+    """`name` is what the field is called. Raises Problem."""
+    try:
+        return _read(value, blobs)
+    except Problem as problem:
+        complaint = problem.complaint
+        raise malformed(
+            complaint.message.replace("input", name),
+            param=complaint.param and complaint.param.replace("input", name),
+            code=complaint.code,
+        ) from problem
+
+
+def _read(value: object, blobs: dict[str, bytes]) -> Spoken:
+    """Here it is called input, as where it is shared with other wires."""
+    if isinstance(value, str) or not value:
+        return Spoken(read_input(value, blobs)[0], (), ())
+    if not isinstance(value, list):
+        raise malformed("'input' must be an array of messages", param="input")
+    items = [_item(item, place) for place, item in enumerate(few(value, "input", MOST_MESSAGES))]
+    last = next((n for n in reversed(range(len(items))) if _speaks(items[n])), None)
+    if last is None:
+        raise malformed("No user message found in input", param="input")
+    if _role(items[last]) != "user":
+        raise malformed("the last message in input must be a user's", param=f"input[{last}].role")
+    parts, _ = read_input(items[: last + 1], blobs)
+    # Its place stays, so that what is wrong with another is told by the right number.
+    items[last] = {}
+    before = read_earlier(items, blobs)
+    return Spoken(parts, before.messages, before.told)
+
+
+def _item(item: object, place: int) -> dict[str, object]:
+    if isinstance(item, str):
+        return {"role": "user", "content": item}
+    if not isinstance(item, dict):
+        raise malformed(f"input[{place}] must be a message", param=f"input[{place}]")
+    if item.get("type", "message") == "message" and not isinstance(item.get("role"), str):
+        raise malformed(f"input[{place}].role must be a string", param=f"input[{place}].role")
+    return item
+
+
+def _speaks(item: dict[str, object]) -> bool:
+    """A message with something in it. One that only calls tools says nothing here."""
+    return _role(item) in _SPEAKERS and item.get("content") not in (None, "", [])
+
+
+def _role(item: dict[str, object]) -> str:
+    return str(item.get("role")).strip().lower()

@@ -1,0 +1,139 @@
+"""What clients of OpenAI ask for, whichever of its ways they ask in: a run, and how to tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from holdfast.config import Settings
+from holdfast.core.messages import ToolSpec
+from holdfast.server.openai.fields import Given, number, one_of, whole
+from holdfast.server.problems import malformed
+from holdfast.server.requests import Admission, Brief, RunRequest, accept
+
+Disconnect: TypeAlias = Literal["", "stop", "continue"]
+
+MOST_TOKENS = 100_000_000
+MOST_STOPS = 16
+LONGEST_STOP = 1000
+
+
+class Echo(Struct, frozen=True, kw_only=True):
+    """What a request said of itself, and its response says again. The run does not depend on it.
+
+    `conversation` is the session that was named, if one was.
+    """
+
+    background: bool = False
+    conversation: str = ""
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
+    store: bool = True
+    temperature: float | None = None
+    text: dict[str, Any] = {}
+    top_p: float | None = None
+    truncation: str = "disabled"
+    user: str | None = None
+
+    def told(self) -> Mapping[str, Any]:
+        said = asdict(self)
+        effort = said.pop("reasoning_effort")
+        return {
+            **said,
+            "conversation": {"id": self.conversation} if self.conversation else None,
+            "reasoning": {"effort": effort, "summary": None},
+            "text": self.text or {"format": {"type": "text"}},
+        }
+
+
+class OpenAIRequest(Struct, frozen=True, kw_only=True):
+    """A run somebody asked for. `options` are for the model, in the names that all wires know.
+
+    `store` is None where nothing was said of it. `ignored` are fields that nobody obeys here.
+    """
+
+    run: RunRequest
+    options: dict[str, Any] = {}
+    stream: bool = False
+    include_usage: bool = False
+    background: bool = False
+    store: bool | None = None
+    on_disconnect: Disconnect = ""
+    ignored: tuple[str, ...] = ()
+    echo: Echo = Echo()
+
+
+def admit(
+    request: OpenAIRequest,
+    *,
+    settings: Settings,
+    tools: Sequence[ToolSpec],
+    principal: str,
+    brief: Brief | None = None,
+) -> Admission:
+    """The run as it will stand in its journal: as any other, and its options with its models."""
+    admission = accept(
+        request.run, settings=settings, tools=tools, principal=principal, brief=brief
+    )
+    models = tuple(
+        replace(choice, options=choice.options | request.options) for choice in admission.run.models
+    )
+    return admission._replace(run=replace(admission.run, models=models))
+
+
+# --- what both ways have in common -----------------------------------------------------
+
+
+def sampling(fields: Given) -> dict[str, Any]:
+    """How to choose the next word."""
+    options = {
+        "temperature": number(fields, "temperature", 0, 2),
+        "top_p": number(fields, "top_p", 0, 1),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def length(fields: Given, name: str) -> int | None:
+    """Tokens of one reply."""
+    return whole(fields, name, 1, MOST_TOKENS)
+
+
+def on_disconnect(fields: Given) -> Disconnect:
+    match one_of(fields, "on_disconnect", "stop", "continue"):
+        case "stop":
+            return "stop"
+        case "continue":
+            return "continue"
+        case _:
+            return ""
+
+
+def shape(value: object, name: str) -> dict[str, Any] | None:
+    """What a reply should look like, None if like any. Only its type is looked at here."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise malformed(f"'{name}' must be an object with a 'type'", param=name)
+    return None if value["type"] == "text" else value
+
+
+def stops(value: object) -> str | list[str] | None:
+    """Words to stop before."""
+    if value is None:
+        return None
+    words = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(words, list)
+        or len(words) > MOST_STOPS
+        or not all(isinstance(word, str) and len(word) <= LONGEST_STOP for word in words)
+    ):
+        raise malformed(
+            f"'stop' must be a string, or an array of at most {MOST_STOPS} strings", param="stop"
+        )
+    return value if isinstance(value, str) else words

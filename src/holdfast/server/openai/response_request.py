@@ -1,0 +1,137 @@
+"""A request for a response: bytes in, a checked request out, or a Problem.
+
+The words of this wire are put into those that all wires know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.server.content import short
+from holdfast.server.openai.conversation import read_conversation
+from holdfast.server.openai.fields import Given, flag, given, inside, one_of, table
+from holdfast.server.openai.ids import run_id
+from holdfast.server.openai.request import (
+    Echo,
+    OpenAIRequest,
+    length,
+    on_disconnect,
+    sampling,
+    shape,
+)
+from holdfast.server.problems import Problem, malformed
+from holdfast.server.requests import (
+    LONGEST_INSTRUCTIONS,
+    RunRequest,
+    _metadata,
+    _object,
+    _session_id,
+    _string,
+    _text,
+)
+
+#: What nobody obeys here: the tools are this server's own.
+_IGNORED = (
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "max_tool_calls",
+    "prompt",
+    "top_logprobs",
+)
+
+
+def read_response(body: bytes) -> OpenAIRequest:
+    """Raises Problem."""
+    fields = _object(body)
+    blobs: dict[str, bytes] = {}
+    spoken = read_conversation(fields.get("input"), "input", blobs)
+    own = _string(fields, "instructions")
+    instructions = "\n\n".join(filter(None, (own, *spoken.told)))
+    session, previous = _conversation(fields), _previous(fields)
+    if session and previous:
+        raise malformed(
+            "'conversation' and 'previous_response_id' exclude each other: each says what came before",
+            param="previous_response_id",
+            code="mutually_exclusive_parameters",
+        )
+    effort = _text(inside(fields, "reasoning"), "reasoning.effort")
+    options, store = _options(fields), flag(fields, "store")
+    run = RunRequest(
+        parts=spoken.parts,
+        history=spoken.history,
+        blobs=blobs,
+        instructions=short(instructions, "instructions", LONGEST_INSTRUCTIONS),
+        previous_response_id=previous,
+        session_id=session,
+        model=_text(fields, "model"),
+        reasoning_effort=effort,
+        service_tier=_text(fields, "service_tier"),
+        metadata=_metadata(fields.get("metadata")),
+    )
+    background = flag(fields, "background") or False
+    return OpenAIRequest(
+        run=run,
+        options=options,
+        stream=flag(fields, "stream") or False,
+        background=background,
+        store=store is not False,
+        on_disconnect=on_disconnect(fields),
+        ignored=given(fields, _IGNORED),
+        echo=Echo(
+            background=background,
+            conversation=session,
+            instructions=own or None,
+            max_output_tokens=options.get("max_tokens"),
+            previous_response_id=previous or None,
+            reasoning_effort=effort or None,
+            service_tier=run.service_tier or None,
+            store=store is not False,
+            temperature=options.get("temperature"),
+            text=table(fields, "text") or {},
+            top_p=options.get("top_p"),
+            truncation=one_of(fields, "truncation", "auto", "disabled") or "disabled",
+            user=_text(fields, "user") or None,
+        ),
+    )
+
+
+def _conversation(fields: Given) -> str:
+    """A session by its name, or as an object that has an id."""
+    named = fields.get("conversation")
+    inner = named.get("id") if isinstance(named, dict) else named
+    if isinstance(named, dict) and not inner:
+        raise malformed("'conversation' must have an 'id'", param="conversation")
+    try:
+        return _session_id({"session_id": inner})
+    except Problem as problem:
+        said = str(problem).replace("session_id", "conversation")
+        raise malformed(said, param="conversation", code=problem.code) from problem
+
+
+def _previous(fields: Given) -> str:
+    previous = _text(fields, "previous_response_id")
+    if previous:
+        run_id(previous, named="previous_response")
+    return previous
+
+
+def _options(fields: Given) -> dict[str, Any]:
+    options = sampling(fields)
+    if (most := length(fields, "max_output_tokens")) is not None:
+        options["max_tokens"] = most
+    if wanted := _format(fields):
+        options["response_format"] = wanted
+    return options
+
+
+def _format(fields: Given) -> dict[str, Any] | None:
+    """As chat completions have it: there a schema is a level further down."""
+    flat = inside(fields, "text").get("text.format")
+    if flat is None:
+        return shape(fields.get("response_format"), "response_format")
+    wanted = shape(flat, "text.format")
+    if wanted is None or wanted["type"] != "json_schema":
+        return wanted
+    inner = {name: value for name, value in wanted.items() if name != "type"}
+    return {"type": "json_schema", "json_schema": inner}

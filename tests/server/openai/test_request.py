@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import ModelSettings, Settings
+from holdfast.core.messages import Text
+from holdfast.server.openai.request import (
+    Echo,
+    OpenAIRequest,
+    admit,
+    length,
+    on_disconnect,
+    sampling,
+    shape,
+    stops,
+)
+from holdfast.server.problems import Problem
+from holdfast.server.requests import RunRequest
+
+
+def refused(read, *given):
+    with pytest.raises(Problem) as caught:
+        read(*given)
+    assert caught.value.status == 400
+    return caught.value.complaint.param
+
+
+def test_options_go_to_each_model_that_may_be_asked():
+    main = ModelSettings(
+        name="main",
+        wire="openai-chat",
+        model="m",
+        fallback=("spare",),
+        options={"temperature": 1, "seed": 3},
+    )
+    spare = ModelSettings(name="spare", wire="anthropic", model="s")
+    settings = Settings(
+        data=Path("data"), default_model="main", models={"main": main, "spare": spare}
+    )
+    run = RunRequest(parts=(Text("hi"),), model="main", reasoning_effort="low")
+    request = OpenAIRequest(run=run, options={"temperature": 0.5})
+    admission = admit(request, settings=settings, tools=(), principal="ada")
+    assert [choice.options for choice in admission.run.models] == [
+        {"temperature": 0.5, "seed": 3, "reasoning_effort": "low"},
+        {"temperature": 0.5, "reasoning_effort": "low"},
+    ]
+    assert (admission.run.asked_model, admission.run.principal) == ("main", "ada")
+
+
+def test_an_echo_is_told_as_the_wire_has_it():
+    assert Echo(conversation="s1", reasoning_effort="low").told() == {
+        "background": False,
+        "conversation": {"id": "s1"},
+        "instructions": None,
+        "max_output_tokens": None,
+        "previous_response_id": None,
+        "reasoning": {"effort": "low", "summary": None},
+        "service_tier": None,
+        "store": True,
+        "temperature": None,
+        "text": {"format": {"type": "text"}},
+        "top_p": None,
+        "truncation": "disabled",
+        "user": None,
+    }
+    assert Echo().told()["conversation"] is None
+
+
+def test_sampling_is_within_its_limits():
+    assert sampling({"temperature": 0, "top_p": 1.0, "other": 1}) == {"temperature": 0, "top_p": 1}
+    assert sampling({"temperature": None}) == {}
+    assert refused(sampling, {"temperature": 3}) == "temperature"
+    assert refused(sampling, {"top_p": "1"}) == "top_p"
+
+
+def test_a_length_is_a_number_of_tokens():
+    assert length({"max_tokens": 5}, "max_tokens") == 5
+    assert refused(length, {"max_tokens": 0}, "max_tokens") == "max_tokens"
+
+
+def test_a_reader_says_what_becomes_of_a_run_it_leaves():
+    assert [on_disconnect({"on_disconnect": s}) for s in ("stop", "continue", None)] == [
+        "stop",
+        "continue",
+        "",
+    ]
+    assert refused(on_disconnect, {"on_disconnect": "cancel"}) == "on_disconnect"
+
+
+def test_a_shape_has_a_type_and_any_shape_is_none():
+    assert shape({"type": "json_object"}, "response_format") == {"type": "json_object"}
+    assert shape({"type": "text"}, "response_format") is None
+    assert shape(None, "response_format") is None
+    for bad in ({}, [], "json", {"type": 1}):
+        assert refused(shape, bad, "text.format") == "text.format"
+
+
+def test_stops_are_a_word_or_a_few():
+    assert stops("END") == "END"
+    assert stops(["a", "b"]) == ["a", "b"]
+    assert stops(None) is None
+    for bad in (1, [1], ["a"] * 17, "a" * 1001, {}):
+        assert refused(stops, bad) == "stop"
