@@ -8,6 +8,7 @@ from holdfast.server.openai.request import (
     Echo,
     OpenAIRequest,
     admit,
+    biases,
     length,
     on_disconnect,
     sampling,
@@ -91,8 +92,18 @@ def test_a_shape_has_a_type_and_any_shape_is_none():
     assert shape({"type": "json_object"}, "response_format") == {"type": "json_object"}
     assert shape({"type": "text"}, "response_format") is None
     assert shape(None, "response_format") is None
-    for bad in ({}, [], "json", {"type": 1}):
+    large = {"type": "json_schema", "json_schema": {"name": "x" * 200_000}}
+    for bad in ({}, [], "json", {"type": 1}, large):
         assert refused(shape, bad, "text.format") == "text.format"
+
+
+def test_a_bias_is_a_number_for_a_token():
+    assert biases({"logit_bias": {"50256": -100, "1": 0.5}}) == {"50256": -100, "1": 0.5}
+    assert biases({"logit_bias": {}}) == {}
+    assert biases({}) is None
+    many = {str(n): 1 for n in range(1001)}
+    for bad in ({"1": 101}, {"1": True}, {"1": None}, {"1": "1"}, {"1" * 101: 1}, many, []):
+        assert refused(biases, {"logit_bias": bad}) == "logit_bias"
 
 
 def test_stops_are_a_word_or_a_few():

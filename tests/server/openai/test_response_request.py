@@ -176,6 +176,7 @@ def test_what_is_of_the_wrong_kind_is_refused_by_its_name(name, value):
 
 def test_what_is_within_another_field_is_refused_as_well():
     assert refused(text={"format": "json"}).param == "text.format"
+    assert refused(text={"verbosity": 1}).param == "text.verbosity"
     assert refused(reasoning={"effort": 1}).param == "reasoning.effort"
 
 

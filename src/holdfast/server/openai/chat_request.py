@@ -9,9 +9,10 @@ from typing import Any
 
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
-from holdfast.server.openai.fields import Given, flag, given, inside, number, table, whole
+from holdfast.server.openai.fields import Given, flag, given, inside, number, whole
 from holdfast.server.openai.request import (
     OpenAIRequest,
+    biases,
     length,
     on_disconnect,
     sampling,
@@ -94,7 +95,7 @@ def _options(fields: Given) -> dict[str, Any]:
         "seed": whole(fields, "seed", -(2**63), 2**63 - 1),
         "max_tokens": length(fields, "max_tokens"),
         "max_completion_tokens": length(fields, "max_completion_tokens"),
-        "logit_bias": table(fields, "logit_bias"),
+        "logit_bias": biases(fields),
         "stop": stops(fields.get("stop")),
         "response_format": shape(fields.get("response_format"), "response_format"),
     }

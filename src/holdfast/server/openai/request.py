@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.config import Settings
 from holdfast.core.messages import ToolSpec
-from holdfast.server.openai.fields import Given, number, one_of, whole
+from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
 from holdfast.server.requests import Admission, Brief, RunRequest, accept
 
@@ -19,6 +20,10 @@ Disconnect: TypeAlias = Literal["", "stop", "continue"]
 MOST_TOKENS = 100_000_000
 MOST_STOPS = 16
 LONGEST_STOP = 1000
+MOST_BIASES = 1000
+LONGEST_TOKEN = 100
+#: Bytes.
+LARGEST_SHAPE = 200_000
 
 
 class Echo(Struct, frozen=True, kw_only=True):
@@ -120,7 +125,29 @@ def shape(value: object, name: str) -> dict[str, Any] | None:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise malformed(f"'{name}' must be an object with a 'type'", param=name)
+    if len(msgspec.json.encode(value)) > LARGEST_SHAPE:
+        raise malformed(
+            f"'{name}' is larger than {LARGEST_SHAPE} bytes", param=name, code="text_too_long"
+        )
     return None if value["type"] == "text" else value
+
+
+def biases(fields: Given) -> dict[str, object] | None:
+    """How much more or less each token is wanted."""
+    wanted = table(fields, "logit_bias")
+    if wanted and (len(wanted) > MOST_BIASES or not all(map(_bias, wanted, wanted.values()))):
+        raise malformed(
+            f"'logit_bias' must be an object of at most {MOST_BIASES} tokens with a number each,"
+            " -100 to 100",
+            param="logit_bias",
+        )
+    return wanted
+
+
+def _bias(token: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return len(token) <= LONGEST_TOKEN and -100 <= value <= 100
 
 
 def stops(value: object) -> str | list[str] | None:

@@ -53,6 +53,8 @@ class ResponseProjection:
 
     def _told(self, recorded: Recorded) -> list[Fields]:
         told = self._view.take(recorded)
+        if told:
+            return told
         match recorded.event:
             case RunAccepted():
                 return [self._run("created"), self._run("queued")]
@@ -68,7 +70,7 @@ class ResponseProjection:
                 # This wire has no event for it, but a status; what ends a stream short is this one.
                 return [*self._view.close(), self._run("incomplete")]
             case _:
-                return told
+                return []
 
     def _run(self, what: str) -> Fields:
         return {"type": f"response.{what}", "response": describe(self._view, self._echo)}

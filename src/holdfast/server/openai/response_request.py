@@ -88,7 +88,7 @@ def read_response(body: bytes) -> OpenAIRequest:
             service_tier=run.service_tier or None,
             store=store is not False,
             temperature=options.get("temperature"),
-            text=table(fields, "text") or {},
+            text=_text_config(fields),
             top_p=options.get("top_p"),
             truncation=one_of(fields, "truncation", "auto", "disabled") or "disabled",
             user=_text(fields, "user") or None,
@@ -123,6 +123,15 @@ def _options(fields: Given) -> dict[str, Any]:
     if wanted := _format(fields):
         options["response_format"] = wanted
     return options
+
+
+def _text_config(fields: Given) -> dict[str, Any]:
+    """What was said of the text, as it was said."""
+    config = {
+        "format": (table(fields, "text") or {}).get("format"),
+        "verbosity": _text(inside(fields, "text"), "text.verbosity"),
+    }
+    return {name: value for name, value in config.items() if value}
 
 
 def _format(fields: Given) -> dict[str, Any] | None:
