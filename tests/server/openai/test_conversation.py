@@ -97,5 +97,7 @@ def test_what_is_wrong_is_told_by_its_place():
     assert (said.param, said.code) == ("messages[1].content[0]", "unsupported_content_type")
     said = refused([{"role": "system", "content": "x"}, user([bad])])
     assert said.param == "messages[1].content[0]"
+    said = refused([user("a"), {"role": "system", "content": "x" * 1_000_001}])
+    assert (said.param, said.code) == ("messages[1].content", "text_too_long")
     said = refused([user("a"), user([{"type": "input_image", "image_url": "ftp://x"}])], "input")
     assert (said.param, said.code) == ("input[1].content[0]", "invalid_image_url")
