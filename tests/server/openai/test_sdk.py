@@ -64,6 +64,7 @@ ECHO = Echo(
 #: What we add to the shapes of the client, which lets it be.
 OURS = {"store", "hermes", "reasoning_content", "permission", "root", "parent"}
 RUN = "run_1"
+ASKED = {"model": "main", "messages": [{"role": "user", "content": "hi"}]}
 
 LOOKING = (
     accepted(),
@@ -192,10 +193,19 @@ def test_a_response_is_taken_up_where_it_was_left():
             assert rest.get_final_response().output_text == "Let me look." + ANSWER
 
 
+def test_a_chat_is_put_together_by_the_client_and_its_whole_has_the_shape():
+    with client(stream(ChatProjection(RUN, include_usage=True), WHOLE)) as asks:
+        with asks.chat.completions.stream(**ASKED) as told:
+            whole = told.get_final_completion()
+    assert (whole.choices[0].finish_reason, whole.usage.total_tokens) == ("stop", 0)
+    with client(chat_completion(RUN, replay(WHOLE), created=1.0)) as asks:
+        answer = asks.chat.completions.parse(**ASKED, response_format=Sum)
+    assert answer.choices[0].message.parsed == Sum(sum=2)
+
+
 def test_obvious_code_reads_a_chat_through_tools_breaks_and_questions():
     with client(stream(ChatProjection(RUN), WHOLE)) as asks:
-        asked_for = {"model": "main", "messages": [{"role": "user", "content": "hi"}]}
-        with asks.chat.completions.create(**asked_for, stream=True) as chunks:
+        with asks.chat.completions.create(**ASKED, stream=True) as chunks:
             said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert said == f"Let{BREAK}Let me look.\n\n{ANSWER}"
 
@@ -203,8 +213,7 @@ def test_obvious_code_reads_a_chat_through_tools_breaks_and_questions():
 def test_a_chat_that_failed_is_raised():
     happened = journal(*LOOKING, RunFailed(code="model", message="nobody is there"))
     with client(stream(ChatProjection(RUN), happened)) as asks:
-        asked_for = {"model": "main", "messages": [{"role": "user", "content": "hi"}]}
-        with asks.chat.completions.create(**asked_for, stream=True) as chunks:
+        with asks.chat.completions.create(**ASKED, stream=True) as chunks:
             with pytest.raises(openai.APIError, match="nobody is there") as caught:
                 list(chunks)
     assert caught.value.code == "model"
