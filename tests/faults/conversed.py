@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from hashlib import blake2b
 
 import msgspec
+from holdfast.core.place import Place
 
 from holdfast.app import JOURNAL
 from holdfast.core.events import (
@@ -25,7 +26,6 @@ from holdfast.core.events import (
     StopRequested,
 )
 from holdfast.core.fit import CUT_OFF
-from holdfast.core.place import Place
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
 from holdfast.engine.sessions import Sessions
