@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.server.bodies import read_object, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, flag, given, inside, number, whole
@@ -24,8 +25,6 @@ from holdfast.server.requests import (
     LONGEST_INSTRUCTIONS,
     RunRequest,
     _metadata,
-    _object,
-    _text,
 )
 
 #: What nobody obeys here: the tools are this server's own, and it tells of them in its own way.
@@ -46,7 +45,7 @@ _IGNORED = (
 
 def read_chat(body: bytes) -> OpenAIRequest:
     """Raises Problem."""
-    fields = _object(body)
+    fields = read_object(body)
     blobs: dict[str, bytes] = {}
     messages = fields.get("messages")
     if messages and not isinstance(messages, list):
@@ -61,9 +60,9 @@ def read_chat(body: bytes) -> OpenAIRequest:
         # What the client knows of the conversation counts more than what is known here.
         continues=bool(spoken.history),
         instructions=short(instructions, "messages", LONGEST_INSTRUCTIONS),
-        model=_text(fields, "model"),
-        reasoning_effort=_text(fields, "reasoning_effort"),
-        service_tier=_text(fields, "service_tier"),
+        model=text(fields, "model"),
+        reasoning_effort=text(fields, "reasoning_effort"),
+        service_tier=text(fields, "service_tier"),
         metadata=_metadata(fields.get("metadata")),
     )
     return OpenAIRequest(

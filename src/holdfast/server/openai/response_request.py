@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.server.bodies import read_object, session_id, string, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, flag, given, inside, one_of, table
@@ -24,10 +25,6 @@ from holdfast.server.requests import (
     LONGEST_INSTRUCTIONS,
     RunRequest,
     _metadata,
-    _object,
-    _session_id,
-    _string,
-    _text,
 )
 
 #: What nobody obeys here: the tools are this server's own.
@@ -43,10 +40,10 @@ _IGNORED = (
 
 def read_response(body: bytes) -> OpenAIRequest:
     """Raises Problem."""
-    fields = _object(body)
+    fields = read_object(body)
     blobs: dict[str, bytes] = {}
     spoken = read_conversation(fields.get("input"), "input", blobs)
-    own = _string(fields, "instructions")
+    own = string(fields, "instructions")
     instructions = "\n\n".join(filter(None, (own, *spoken.told)))
     session, previous = _conversation(fields), _previous(fields)
     if session and previous:
@@ -55,7 +52,7 @@ def read_response(body: bytes) -> OpenAIRequest:
             param="previous_response_id",
             code="mutually_exclusive_parameters",
         )
-    effort = _text(inside(fields, "reasoning"), "reasoning.effort")
+    effort = text(inside(fields, "reasoning"), "reasoning.effort")
     options, store = _options(fields), flag(fields, "store")
     run = RunRequest(
         parts=spoken.parts,
@@ -64,9 +61,9 @@ def read_response(body: bytes) -> OpenAIRequest:
         instructions=short(instructions, "instructions", LONGEST_INSTRUCTIONS),
         previous_response_id=previous,
         session_id=session,
-        model=_text(fields, "model"),
+        model=text(fields, "model"),
         reasoning_effort=effort,
-        service_tier=_text(fields, "service_tier"),
+        service_tier=text(fields, "service_tier"),
         metadata=_metadata(fields.get("metadata")),
     )
     background = flag(fields, "background") or False
@@ -91,7 +88,7 @@ def read_response(body: bytes) -> OpenAIRequest:
             text=_text_config(fields),
             top_p=options.get("top_p"),
             truncation=one_of(fields, "truncation", "auto", "disabled") or "disabled",
-            user=_text(fields, "user") or None,
+            user=text(fields, "user") or None,
         ),
     )
 
@@ -103,14 +100,14 @@ def _conversation(fields: Given) -> str:
     if isinstance(named, dict) and not inner:
         raise malformed("'conversation' must have an 'id'", param="conversation")
     try:
-        return _session_id({"session_id": inner})
+        return session_id({"session_id": inner})
     except Problem as problem:
         said = str(problem).replace("session_id", "conversation")
         raise malformed(said, param="conversation", code=problem.code) from problem
 
 
 def _previous(fields: Given) -> str:
-    previous = _text(fields, "previous_response_id")
+    previous = text(fields, "previous_response_id")
     if previous:
         run_id(previous, named="previous_response")
     return previous
@@ -129,7 +126,7 @@ def _text_config(fields: Given) -> dict[str, Any]:
     """What was said of the text, as it was said."""
     config = {
         "format": (table(fields, "text") or {}).get("format"),
-        "verbosity": _text(inside(fields, "text"), "text.verbosity"),
+        "verbosity": text(inside(fields, "text"), "text.verbosity"),
     }
     return {name: value for name, value in config.items() if value}
 
