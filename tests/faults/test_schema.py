@@ -117,7 +117,9 @@ def test_every_answer_is_as_described(server, schema, ended, talk, mode):
 
     for operation in operations(schema):
         if operation.path != "/v1/events":
-            try_out(operation, mode, EXAMPLES, check)
+            # There are many of sessions, and what they share is tried with each.
+            few = "/sessions" in operation.path
+            try_out(operation, mode, EXAMPLES // 2 if few else EXAMPLES, check)
     assert statuses >= {200, 400, 404}
     assert server.log == ""
 
