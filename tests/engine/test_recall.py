@@ -76,3 +76,13 @@ async def test_a_long_session_is_read_to_its_beginning():
         await turn(store, number)
     told = said(await recall.before(store, "ses_1", f"ses_1_{PAGE + 3}"))
     assert told == [word for n in range(1, PAGE + 3) for word in ("hi", f"yes {n}")]
+
+
+async def test_a_session_begun_anew_under_the_same_id_is_read_anew():
+    recall, old, new = Recall(), Counting(), Counting()
+    for number in (1, 2, 3):
+        await turn(old, number)
+    assert len(await recall.before(old, "ses_1", "ses_1_3")) == 4
+    for number in range(11, 16):
+        await turn(new, number, reply="no")
+    assert said(await recall.before(new, "ses_1", "ses_1_15"))[:2] == ["hi", "no 11"]

@@ -33,8 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Told(Struct):
-    """What was said up to and with the run of this ordinal."""
+    """What was said up to and with this run."""
 
+    run_id: str = ""
     ordinal: int = 0
     messages: tuple[tuple[Message, ...], ...] = ()
     size: int = 0
@@ -50,10 +51,12 @@ class Recall:
     async def before(self, store: Store, session_id: str, run_id: str) -> tuple[Message, ...]:
         """What was said in the session before this run."""
         told = self._told.get(session_id, _Told())
-        own, earlier = await _earlier(store, session_id, run_id, after=told.ordinal)
-        if own <= told.ordinal:
-            told = _Told()
-            _, earlier = await _earlier(store, session_id, run_id, after=0)
+        earlier = await _earlier(store, session_id, run_id, after=max(told.ordinal - 1, 0))
+        if told.ordinal:
+            # A session that was deleted may have been begun anew, under the same id.
+            same = bool(earlier) and earlier[-1].run_id == told.run_id
+            told = told if same else _Told()
+            earlier = earlier[:-1] if same else await _earlier(store, session_id, run_id, after=0)
         for member in reversed(earlier):
             told = await _hear(store, told, member)
         self._keep(session_id, told)
@@ -66,21 +69,18 @@ class Recall:
             self._told.popitem(last=False)
 
 
-async def _earlier(
-    store: Store, session_id: str, run_id: str, *, after: int
-) -> tuple[int, list[Member]]:
-    """The run's ordinal, and what lies between it and `after`, the last first."""
-    own, earlier = 0, list[Member]()
+async def _earlier(store: Store, session_id: str, run_id: str, *, after: int) -> list[Member]:
+    """What lies between the run and `after`, the last first."""
+    own, earlier = False, list[Member]()
     before = None
     while True:
         page = await answered(store.members(session_id, before=before, limit=PAGE))
         for member in page:
             if own and member.ordinal > after:
                 earlier.append(member)
-            elif member.run_id == run_id:
-                own = member.ordinal
+            own = own or member.run_id == run_id
         if len(page) < PAGE or page[-1].ordinal <= after + 1:
-            return own, earlier
+            return earlier
         before = page[-1].ordinal
 
 
@@ -94,4 +94,4 @@ async def _hear(store: Store, told: _Told, member: Member) -> _Told:
         _log.warning("run %s is left out of its session: %s", member.run_id, error)
         said = (_UNREADABLE,)
     size = told.size + sum(map(length, said))
-    return _Told(member.ordinal, grow(told.messages, said), size)
+    return _Told(member.run_id, member.ordinal, grow(told.messages, said), size)

@@ -51,6 +51,9 @@ MOST_WAITING = 100
 #: Runs that are looked at together.
 _STRIDE = 32
 
+#: What is raised where a run's journal makes no sense. Those around it go on.
+_DAMAGE = (JournalDamaged, IllegalEvent)
+
 _INTERRUPTED = "another message came first"
 
 
@@ -111,7 +114,7 @@ class Sessions:
             await self._runs.add(
                 run_id, accepted.input, message_id=accepted.message_id, by=accepted.principal
             )
-        except (RunFinished, RunStopping):
+        except (RunFinished, RunStopping, *_DAMAGE):
             return False
         return True
 
@@ -120,24 +123,32 @@ class Sessions:
         entry = await self.entry(session_id)
         if not entry.run or not entry.live:
             return ()
-        found = []
-        for member in await self._live(session_id, entry.live):
-            state = await self._runs.state(member.run_id)
-            if not state.epoch and state.status is Status.QUEUED:
-                found.append(Waiting(member.run_id, state, entry.run.run_id))
-        return [one for one in found if one.run_id != entry.run.run_id]
+        return [
+            Waiting(run_id, state, entry.run.run_id)
+            for run_id, state in await self._states(session_id, entry.live)
+            if run_id != entry.run.run_id and not state.epoch and state.status is Status.QUEUED
+        ]
 
     async def find_waiting(self, session_id: str, word: str) -> str:
         """The run that carries this message, by the id of either. Raises NotFound or RunBegun."""
         entry = await self.entry(session_id)
-        for member in await self._live(session_id, entry.live):
-            accepted = (await self._runs.state(member.run_id)).accepted
-            if word == member.run_id or (accepted and word == accepted.message_id):
-                return member.run_id
+        for run_id, state in await self._states(session_id, entry.live):
+            if word == run_id or (state.accepted and word == state.accepted.message_id):
+                return run_id
         members = await self._store.members(session_id, limit=_STRIDE)
         if any(member.run_id == word for member in members):
             raise RunBegun(word)
         raise NotFound("message", word)
+
+    async def _states(self, session_id: str, live: int) -> list[tuple[str, RunState]]:
+        """Where each that has not ended stands, but for those that make no sense."""
+        found = []
+        for member in await self._live(session_id, live):
+            try:
+                found.append((member.run_id, await self._runs.state(member.run_id)))
+            except _DAMAGE:
+                continue
+        return found
 
     async def _live(self, session_id: str, count: int) -> list[Member]:
         """Those that have not ended, the first first."""
@@ -200,7 +211,7 @@ class Sessions:
             return "failed" if isinstance(last, RunFailed) else "idle"
         try:
             state = await self._runs.state(entry.run.run_id)
-        except (JournalDamaged, IllegalEvent):
+        except _DAMAGE:
             return "damaged"
         return "waiting" if state.status is Status.WAITING else "running"
 
@@ -259,8 +270,8 @@ class Sessions:
         run_id = ids[ordinal]
         try:
             journal = await self._store.read(run_id, after=mark.seq(ordinal))
-        except NotFound:
-            return  # it may still arrive
+        except (NotFound, JournalDamaged):
+            return  # it may still arrive, or never be read again
         for recorded in journal:
             mark = mark.heard(ordinal, recorded)
             yield Heard(mark, recorded.at, recorded.event, run_id, ordinal, recorded)
