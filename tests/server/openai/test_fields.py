@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.server.openai.fields import flag, given, inside, number, one_of, table, whole
+from holdfast.server.openai.fields import given, inside, number, one_of, table, whole
 from holdfast.server.problems import Problem
 
 NAN = float("nan")
@@ -9,13 +9,12 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("read", "good", "bad"),
     [
-        (flag, (True, False), (0, 1, "true", [])),
         (lambda f, n: number(f, n, 0, 2), (0, 2, 0.5), (-0.1, 2.1, True, "1", [], NAN)),
         (lambda f, n: whole(f, n, 1, 9), (1, 9), (0, 10, 1.0, True, "1")),
         (table, ({}, {"a": 1}), ([], "a", 1, False)),
         (lambda f, n: one_of(f, n, "a", "b"), ("a", "b"), ("", "c", 1, ["a"])),
     ],
-    ids=["flag", "number", "whole", "table", "one_of"],
+    ids=["number", "whole", "table", "one_of"],
 )
 def test_a_field_is_of_its_kind_or_refused_by_its_name(read, good, bad):
     for value in good:

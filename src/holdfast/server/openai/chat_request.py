@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.server.bodies import read_object, text
+from holdfast.server.bodies import flag, read_object, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
-from holdfast.server.openai.fields import Given, flag, given, inside, number, whole
+from holdfast.server.openai.fields import Given, given, inside, number, whole
 from holdfast.server.openai.request import (
     OpenAIRequest,
     biases,
@@ -21,11 +21,7 @@ from holdfast.server.openai.request import (
     stops,
 )
 from holdfast.server.problems import malformed
-from holdfast.server.requests import (
-    LONGEST_INSTRUCTIONS,
-    RunRequest,
-    _metadata,
-)
+from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, _metadata
 
 #: What nobody obeys here: the tools are this server's own, and it tells of them in its own way.
 _IGNORED = (

@@ -10,13 +10,6 @@ from holdfast.server.problems import malformed
 Given: TypeAlias = Mapping[str, object]
 
 
-def flag(fields: Given, name: str) -> bool | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise malformed(f"'{name}' must be true or false", param=name)
-    return value
-
-
 def number(fields: Given, name: str, least: float, most: float) -> float | None:
     value = fields.get(name)
     if value is None:

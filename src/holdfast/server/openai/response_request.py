@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.server.bodies import read_object, session_id, string, text
+from holdfast.server.bodies import flag, read_object, session_id, string, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
-from holdfast.server.openai.fields import Given, flag, given, inside, one_of, table
+from holdfast.server.openai.fields import Given, given, inside, one_of, table
 from holdfast.server.openai.ids import run_id
 from holdfast.server.openai.request import (
     Echo,
@@ -20,12 +20,8 @@ from holdfast.server.openai.request import (
     sampling,
     shape,
 )
-from holdfast.server.problems import Problem, malformed
-from holdfast.server.requests import (
-    LONGEST_INSTRUCTIONS,
-    RunRequest,
-    _metadata,
-)
+from holdfast.server.problems import malformed
+from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, _metadata
 
 #: What nobody obeys here: the tools are this server's own.
 _IGNORED = (
@@ -99,11 +95,7 @@ def _conversation(fields: Given) -> str:
     inner = named.get("id") if isinstance(named, dict) else named
     if isinstance(named, dict) and not inner:
         raise malformed("'conversation' must have an 'id'", param="conversation")
-    try:
-        return session_id({"session_id": inner})
-    except Problem as problem:
-        said = str(problem).replace("session_id", "conversation")
-        raise malformed(said, param="conversation", code=problem.code) from problem
+    return session_id({"conversation": inner}, "conversation")
 
 
 def _previous(fields: Given) -> str:
