@@ -99,6 +99,7 @@ def test_a_transaction_that_fails_leaves_no_session(db):
     ledger.begin()
     with db:
         ledger.note("ses_1", [SessionCreated()])
-    assert ledger.stirred == {"ses_1": True}
+    assert ledger.stirred["ses_1"].listed
+    assert [noted.seq for noted in ledger.stirred["ses_1"].notes] == [1]
     ledger.undo()
     assert ledger.stirred == {}

@@ -19,6 +19,7 @@ from holdfast.core.events import (
     ToolProgressed,
     ToolStarted,
 )
+from holdfast.core.session import Noted
 from holdfast.errors import InvalidRequest
 
 #: Bytes of the largest body or blob. SQLite itself takes not much more.
@@ -43,6 +44,13 @@ _GOES_ON = (
 
 #: What is told of a run in a list does not change with these.
 _UNLISTED = (TextStreamed, ReasoningStreamed, ToolProgressed)
+
+
+class Stir(Struct):
+    """What happened to a session: what was noted, and whether a list may tell of it."""
+
+    notes: list[Noted] = []
+    listed: bool = False
 
 
 class Batch(Struct, frozen=True, gc=False):

@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Census, Once
 from holdfast.stores import sessions
-from holdfast.stores.batch import LONG_BODY, Batch
+from holdfast.stores.batch import LONG_BODY, Batch, Stir
 from holdfast.stores.intake import take_session
 from holdfast.stores.keeping import collect, keep
 from holdfast.stores.reading import KEPT, find_once, link, read
@@ -60,8 +60,7 @@ class Ledger:
         #: Written by the transaction under way: for whoever follows, once it is committed.
         self.written: dict[str, Sequence[Recorded]] = {}
         self.changed: dict[str, None] = {}
-        #: Sessions that were written to, and whether a list may tell of it.
-        self.stirred: dict[str, bool] = {}
+        self.stirred: dict[str, Stir] = {}
         self._rows: list[tuple[object, ...]] = []
         #: How many runs have ended since the file was opened.
         self.ended = 0
@@ -135,7 +134,9 @@ class Ledger:
             return 0
         if busy:
             raise SessionBusy(first.session_id, busy.id)
-        return sessions.join(self._db, run_id, first, at=self._now())
+        ordinal, notes = sessions.join(self._db, run_id, first, at=self._now())
+        self._stir(first.session_id, notes)
+        return ordinal
 
     def _remember(self, once: Once, run_id: str) -> None:
         now = self._now()
@@ -173,14 +174,20 @@ class Ledger:
     def note(self, session_id: str, events: Sequence[SessionEvent]) -> Sequence[Noted]:
         if self.full and not isinstance(events[0], SessionDeleted):
             raise StoreFull("there is no space left for the journal; nothing new is begun")
-        self.stirred[session_id] = True
-        return sessions.write_notes(self._db, session_id, events, at=self._now())
+        notes = sessions.write_notes(self._db, session_id, events, at=self._now())
+        self._stir(session_id, notes)
+        return notes
+
+    def _stir(self, session_id: str, notes: Sequence[Noted] = (), *, listed: bool = True) -> None:
+        stir = self.stirred.setdefault(session_id, Stir())
+        stir.notes += notes
+        stir.listed = stir.listed or listed
 
     def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]) -> None:
         if self.full:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
         take_session(self._db, session_id, notes, runs)
-        self.stirred[session_id] = True
+        self._stir(session_id)
 
     def purge(self, before: float) -> Mapping[str, Sequence[str]]:
         """Returns the sessions that are gone, and their runs."""
@@ -301,7 +308,7 @@ class Ledger:
             self.ended += 1
             self._promote(run.session)
         if run.session:
-            self.stirred[run.session] = self.stirred.get(run.session, False) or batch.listed
+            self._stir(run.session, listed=batch.listed)
         earlier = self.written.get(run.id)
         self.written[run.id] = [*earlier, *written] if earlier else written
         return written

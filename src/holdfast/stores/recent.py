@@ -1,18 +1,23 @@
 """What was committed lately, at hand for whoever reads it a moment later.
 
-Of each run the newest events, without a gap up to the last that was committed: whoever asks for
-more is referred to the file. All of it has a bound; the runs that were written to longest ago are
-forgotten first, and a long run keeps only its end.
+Of each journal the newest events, without a gap up to the last that was committed: whoever asks for
+more is referred to the file. All of it has a bound; the journals that were written to longest ago are
+forgotten first, and a long one keeps only its end.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from holdfast.core.events import FINAL, Recorded
+from holdfast.core.session import Noted
+
+#: Events of runs, or of sessions.
+Kept = TypeVar("Kept", Recorded, Noted)
 
 #: Bytes of all that is kept, about, and the part of them that one run may take up.
 MOST = 32 * 1024 * 1024
@@ -24,21 +29,21 @@ _RUN = 500
 _EVENT = 300
 
 
-class _Tail(Struct, gc=False):
-    """The newest events of a run."""
+class _Tail(Struct, Generic[Kept], gc=False):
+    """The newest events of a journal."""
 
-    events: list[Recorded]
+    events: list[Kept]
     size: int
 
 
-class Recent:
+class Recent(Generic[Kept]):
     def __init__(self, *, most: int = MOST) -> None:
         self._most, self._share = most, int(most * SHARE)
-        self._tails: OrderedDict[str, _Tail] = OrderedDict()
+        self._tails: OrderedDict[str, _Tail[Kept]] = OrderedDict()
         #: Bytes of all that is kept, about.
         self.size = 0
 
-    def keep(self, run_id: str, events: Sequence[Recorded]) -> None:
+    def keep(self, run_id: str, events: Sequence[Kept]) -> None:
         """These were committed, right after what was kept of this run before."""
         if not events:
             return
@@ -57,9 +62,7 @@ class Recent:
         while self.size > self._most:
             self.forget(next(iter(self._tails)))
 
-    def past(
-        self, run_id: str, after: int, *, limit: int | None = None
-    ) -> Sequence[Recorded] | None:
+    def past(self, run_id: str, after: int, *, limit: int | None = None) -> Sequence[Kept] | None:
         """Everything past `after`, or the first of it, or None if that is not all at hand."""
         tail = self._tails.get(run_id)
         if tail is None or (first := tail.events[0].seq) > after + 1:

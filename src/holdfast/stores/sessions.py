@@ -72,8 +72,11 @@ def write_notes(
     return _write(db, session_id, found, events, at=at)
 
 
-def join(db: apsw.Connection, run_id: str, first: RunAccepted, *, at: float) -> int:
-    """Add the run to its session, which begins with it if there is none. Returns its ordinal.
+def join(
+    db: apsw.Connection, run_id: str, first: RunAccepted, *, at: float
+) -> tuple[int, Sequence[Noted]]:
+    """Add the run to its session, which begins with it if there is none. Returns its ordinal, and
+    what was noted.
 
     Raises SessionGone.
     """
@@ -87,8 +90,7 @@ def join(db: apsw.Connection, run_id: str, first: RunAccepted, *, at: float) -> 
     state = found.state if found else SessionState()
     words = "" if state.name else first_words(first.input)
     events.append(RunAdded(run_id=run_id, ordinal=state.runs + 1, words=words))
-    _write(db, session_id, found, events, at=at)
-    return state.runs + 1
+    return state.runs + 1, _write(db, session_id, found, events, at=at)
 
 
 def _check_there(session_id: str, found: _Row) -> None:
@@ -162,7 +164,7 @@ def adopt(db: apsw.Connection) -> None:
     for run_id, session_id, at in rows:
         # What was asked stands in the run's journal, which may be damaged; a name can be given.
         first = RunAccepted(input=(), models=(), session_id=session_id)
-        ordinal = join(db, run_id, first, at=at)
+        ordinal, _ = join(db, run_id, first, at=at)
         db.execute("update run set ordinal = ? where id = ?", (ordinal, run_id))
 
 

@@ -36,7 +36,7 @@ from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import StoreError, StoreFull, StoreUnavailable
 from holdfast.ports import Census, Entry, Member, Once, SessionEntry
-from holdfast.stores.batch import pack_events
+from holdfast.stores.batch import Stir, pack_events
 from holdfast.stores.database import grant, open_reader, open_writer
 from holdfast.stores.keeping import look_up, look_up_chain
 from holdfast.stores.ledger import Ledger
@@ -79,7 +79,8 @@ class SqliteStore:
         #: Why nothing more will come of it, once that is so.
         self._lost: StoreError | None = None
         self._closed = False
-        self._recent = Recent(most=recent)
+        self._recent: Recent[Recorded] = Recent(most=recent)
+        self._recent_notes: Recent[Noted] = Recent(most=recent)
         self._feeds: dict[str, _Feed] = {}
         self._watchers = Watchers()
         #: Those who follow sessions, and those who want to know of any.
@@ -201,9 +202,10 @@ class SqliteStore:
         return written
 
     async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
-        notes: Sequence[Noted] = await self._read(
-            lambda db: read_notes(db, session_id, after=after)
-        )
+        self._check_open()
+        notes = self._recent_notes.past(session_id, after)
+        if notes is None:
+            notes = await self._read(lambda db: read_notes(db, session_id, after=after))
         return notes
 
     async def session(self, session_id: str) -> SessionEntry:
@@ -260,7 +262,8 @@ class SqliteStore:
 
     async def purge(self, *, before: float) -> Sequence[str]:
         gone: Mapping[str, Sequence[str]] = await self._writer.ask(Ledger.purge, before)
-        for run_ids in gone.values():
+        for session_id, run_ids in gone.items():
+            self._recent_notes.forget(session_id)
             for run_id in run_ids:
                 self._recent.forget(run_id)
         return list(gone)
@@ -361,7 +364,7 @@ class SqliteStore:
         self,
         written: Mapping[str, Sequence[Recorded]],
         changed: Iterable[str],
-        stirred: Mapping[str, bool],
+        stirred: Mapping[str, Stir],
     ) -> None:
         for run_id, events in written.items():
             self._recent.keep(run_id, events)
@@ -371,11 +374,12 @@ class SqliteStore:
         if stirred:
             self._stir(stirred)
 
-    def _stir(self, stirred: Mapping[str, bool]) -> None:
-        for session_id in stirred:
+    def _stir(self, stirred: Mapping[str, Stir]) -> None:
+        for session_id, stir in stirred.items():
+            self._recent_notes.keep(session_id, stir.notes)
             if feed := self._stirs.get(session_id):
                 feed.ring()
-        self._session_watchers.announce(id for id, listed in stirred.items() if listed)
+        self._session_watchers.announce(id for id, stir in stirred.items() if stir.listed)
 
     def _lose(self, reason: StoreError) -> None:
         """Nothing more will come: whoever waits for it is told."""

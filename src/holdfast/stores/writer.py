@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from holdfast.core.events import Recorded
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnavailable
+from holdfast.stores.batch import Stir
 from holdfast.stores.database import lacks_space
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.packer import Packer
@@ -57,7 +58,7 @@ class _Request(Struct, gc=False):
 
 class Writer:
     """`publish` is called on the event loop after each commit with what it wrote and changed: events
-    of runs, runs for whoever carries them, and sessions, with whether a list may tell of it.
+    of runs, runs for whoever carries them, and what happened to sessions.
 
     `lose` is called there when nothing more is acknowledged, with the reason.
     """
@@ -67,7 +68,7 @@ class Writer:
         open: Callable[[], tuple[apsw.Connection, Ledger]],
         reserve: Reserve,
         publish: Callable[
-            [Mapping[str, Sequence[Recorded]], Iterable[str], Mapping[str, bool]], None
+            [Mapping[str, Sequence[Recorded]], Iterable[str], Mapping[str, Stir]], None
         ],
         lose: Callable[[StoreError], None],
         *,
@@ -364,7 +365,7 @@ class Writer:
         requests: Sequence[_Request],
         written: Mapping[str, Sequence[Recorded]],
         changed: Iterable[str],
-        stirred: Mapping[str, bool],
+        stirred: Mapping[str, Stir],
     ) -> None:
         self._under_way -= len(requests)
         self._alone = len(requests) == 1
