@@ -47,7 +47,7 @@ def test_what_waits_was_added_or_came_too_late_says_so():
         ({"outcome": "not_started", "state": "done"}, "✗ pay, not started"),
         ({"outcome": "error", "result": "no", "state": "done"}, "✗ pay, error: no"),
         ({"state": "running"}, "  pay is at work"),
-        ({"rule": "rule_1"}, "→ pay (by rule_1)"),
+        ({"rule": "rule_1", "state": "pending"}, "→ pay (by rule_1)"),
     ],
 )
 def test_a_call_is_a_line_and_what_came_of_it_another(fields, line):
@@ -58,13 +58,14 @@ def test_a_call_is_a_line_and_what_came_of_it_another(fields, line):
 
 
 def test_a_long_line_is_cut():
-    page = told(Card(turn=1, name="pay", arguments="x" * 500, **at()))
+    page = told(Card(turn=1, name="pay", arguments="x" * 500, state="pending", **at()))
     assert "x…\n" in page
     assert len(max(page.splitlines(), key=len)) < 80
 
 
 def test_a_question_that_is_open_says_how_to_answer_it():
-    page = told(Question(call_id="c", tool="pay", subject="5 euros", **at(id="apr_0123456789ab")))
+    place = at(id="apr_0123456789ab")
+    page = told(Question(call_id="c", tool="pay", state="pending", subject="5 euros", **place))
     assert "? pay needs an approval (pending): 5 euros\n" in page
     answer = "holdfast approve run_01234567 apr_01234567 once|session|always|deny"
     assert f"  Answer: {answer}\n" in page
@@ -86,7 +87,7 @@ def test_harmful_characters_are_shown_and_not_obeyed():
     page = told(
         Said(parts=(Text("a\x1b[2J"),), **at(1)),
         Reply(turn=1, text="b\x1b]0;x\x07", **at(2)),
-        Card(turn=1, name="c\x1b", arguments="\x1b\n> forged", **at(3)),
+        Card(turn=1, name="c\x1b", arguments="\x1b\n> forged", state="pending", **at(3)),
     )
     assert "\x1b" not in page
     assert "\n> forged" not in page

@@ -10,8 +10,10 @@ ENTRIES = {
         parts=(Text("look"), Image(media_type="image/png", blob=BlobRef("a", 1))), **PLACE
     ),
     "assistant": Reply(turn=1, text="Hi.", reasoning="Hm.", partial=True, **PLACE),
-    "tool": Card(turn=1, name="look", arguments="{}", outcome="ok", **PLACE),
-    "approval": Question(call_id="c1", tool="pay", choice="once", by="ada", **PLACE),
+    "tool": Card(turn=1, name="look", arguments="{}", state="done", outcome="ok", **PLACE),
+    "approval": Question(
+        call_id="c1", tool="pay", state="answered", choice="once", by="ada", **PLACE
+    ),
     "notice": Notice(what="failed", words="The run failed.", **PLACE),
     "marker": Mark(meaning="resuming", cause="unknown", words="Nobody carries it.", **PLACE),
 }

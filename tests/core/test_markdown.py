@@ -92,7 +92,7 @@ def test_a_long_result_is_cut_and_says_so():
 
 
 def test_questions_notices_and_markers_are_asides():
-    question = Question(call_id="c1", tool="pay", **PLACE)
+    question = Question(call_id="c1", tool="pay", state="pending", **PLACE)
     answered = Question(
         call_id="c1",
         tool="pay",

@@ -69,7 +69,7 @@ def test_a_transcript_is_told_as_messages_of_people_models_and_tools():
         Said(id="m", parts=(Text("hi"),), **AT),
         Reply(id="r", turn=1, text="let me look", reasoning="hm", **AT),
         Card(id="a", turn=1, name="look", arguments="{}", state="done", result="seen", **AT),
-        Question(id="q", call_id="b", tool="pay", **AT),
+        Question(id="q", call_id="b", tool="pay", state="pending", **AT),
         Card(id="b", turn=1, name="pay", arguments="{}", state="asking", **AT),
         Card(id="c", turn=2, name="look", arguments="{}", state="done", result="again", **AT),
         Notice(id="n", what="failed", words="The run failed.", **AT),

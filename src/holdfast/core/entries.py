@@ -60,7 +60,7 @@ class Card(_Entry, frozen=True, tag="tool"):
     turn: int
     name: str
     arguments: str
-    state: Literal["pending", "asking", "running", "done"] = "pending"
+    state: Literal["pending", "asking", "running", "done"]
     result: str = ""
     outcome: Outcome | None = None
     error: bool = False
@@ -74,11 +74,11 @@ class Question(_Entry, frozen=True, tag="approval"):
 
     call_id: str
     tool: str
+    state: Literal["pending", "answered", "expired", "withdrawn"]
     subject: str = ""
     reason: str = ""
     doubt: str = ""
     expires_at: float = 0.0
-    state: Literal["pending", "answered", "expired", "withdrawn"] = "pending"
     choice: Choice | None = None
     by: str = ""
 

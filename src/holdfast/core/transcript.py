@@ -214,7 +214,10 @@ def _replied(told: Transcript, moment: _Moment) -> Transcript:
         told = told.add(Reply(turn=event.turn, **whole, **told.place(moment.recorded, id)))
     for call in event.calls:
         place = told.place(moment.recorded, call.id)
-        told = told.add(Card(turn=event.turn, name=call.tool, arguments=call.arguments, **place))
+        card = Card(
+            turn=event.turn, name=call.tool, arguments=call.arguments, state="pending", **place
+        )
+        told = told.add(card)
     return told
 
 
@@ -253,6 +256,7 @@ def _requested(told: Transcript, moment: _Moment) -> Transcript:
             reason=event.reason,
             doubt=event.doubt,
             expires_at=moment.recorded.at + event.expires if event.expires else 0.0,
+            state="pending",
             **told.place(moment.recorded, event.approval_id),
         )
     )
