@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from litestar import MediaType, Request, Response, get, post
-from litestar.di import NamedDependency
-from litestar.openapi import ResponseSpec
+from litestar import MediaType, Response, get, post
 from litestar.openapi.spec import (
     OpenAPIMediaType,
     OpenAPIResponse,
@@ -16,25 +14,16 @@ from litestar.openapi.spec import (
     Operation,
     Schema,
 )
-from litestar.params import PathParameter, QueryParameter, SkipValidation
+from litestar.params import QueryParameter
 from msgspec import Struct
 
-from holdfast.server.problems import Envelope, draining, malformed
+from holdfast.server.problems import draining, malformed
 from holdfast.server.reference import DOCUMENT, taking
-from holdfast.server.service import Service
-
-Ask = Request[Any, Any, Any]
-TheService = NamedDependency[SkipValidation[Service]]
-SessionId = Annotated[str, PathParameter(description="The session's id.", max_length=256)]
+from holdfast.server.routing import Ask, SessionId, TheService, refusals
 
 #: What a file name may hold anywhere, and how long it may be.
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 64
-
-_REFUSALS = {
-    status: ResponseSpec(data_container=Envelope, description="Why not.")
-    for status in (400, 401, 403, 404, 408, 409, 413, 414, 415, 421, 431, 500, 503)
-}
 
 
 class Taken(Struct, frozen=True):
@@ -57,7 +46,7 @@ class _Exporting(Operation):
 
 @get(
     "/v1/sessions/{session_id:str}/export",
-    responses=_REFUSALS,
+    responses=refusals(404),
     operation_class=_Exporting,
     summary="A session as one document",
 )
@@ -84,7 +73,7 @@ async def export_session(
 @post(
     "/v1/sessions/import",
     status_code=201,
-    responses=_REFUSALS,
+    responses=refusals(409, 415),
     operation_class=taking(DOCUMENT, *DOCUMENT),
     summary="Take in a session that was exported",
 )
