@@ -98,6 +98,7 @@ async def test_a_feature_is_true_only_if_there_is_an_endpoint_for_it(inside):
         "session_chat_streaming": "session_chat_stream",
         "session_queue": "session_queue",
         "session_events_resumable": "session_events",
+        "session_export": "session_export",
     }
     async with inside(ScriptedModel()) as served:
         told = served.about.capabilities()

@@ -34,6 +34,8 @@ _ENDPOINTS = {
     "session_queue_remove": ("DELETE", "/v1/sessions/{session_id}/queue/{message_id}"),
     "session_events": ("GET", "/v1/sessions/{session_id}/events"),
     "session_list_events": ("GET", "/v1/events"),
+    "session_export": ("GET", "/v1/sessions/{session_id}/export"),
+    "session_import": ("POST", "/v1/sessions/import"),
     "sessions": ("GET", "/api/sessions"),
     "session": ("GET", "/api/sessions/{session_id}"),
     "session_history": ("GET", "/api/sessions/{session_id}/messages"),
@@ -66,6 +68,7 @@ _FEATURES = {
     "session_chat_streaming": True,
     "session_queue": True,
     "session_events_resumable": True,
+    "session_export": True,
     "session_fork": False,
 }
 

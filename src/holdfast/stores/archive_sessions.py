@@ -192,10 +192,7 @@ def _says(told: Sequence[Any], state: SessionState) -> bool:
     """Whether what stands beside the journal is what that adds up to."""
     kept, *columns = told
     listed = [state.name, state.pinned, state.archived, state.moved_at, state.deleted_at]
-    try:
-        return columns == listed and msgspec.json.decode(kept, type=SessionState) == state
-    except (msgspec.DecodeError, TypeError):
-        return False
+    return columns == listed and msgspec.json.decode(kept, type=SessionState) == state
 
 
 def _damaged(session_id: str, seq: int, what: str) -> JournalDamaged:
