@@ -364,3 +364,16 @@ async def test_a_full_disk_is_named_once_and_the_run_goes_on_when_there_is_room(
                 assert await attend(App(play.runs, play.sessions, play.means), viewer) == 0
     full = "there is no space left on the disk; the run goes on when there is"
     assert (viewer.warnings[0], viewer.warnings.count(full)) == (full, 1)
+
+
+async def test_a_run_that_waits_for_its_turn_says_so_until_it_has_begun():
+    model = ScriptedModel(["Once", Silence(10)], ["Sure", Silence(5)])
+    viewer = Watcher()
+    async with stage(model) as play:
+        first = await play.say("sun?")
+        second = await play.say("rain?")
+        app = App(play.runs, play.sessions, play.means)
+        attendant = Attendant(Near(app), viewer, ask=None, leave=print, ahead=first.run_id)
+        assert await attendant.attend(second.run_id) == 0
+    waits = list(dict.fromkeys(what for what, _ in viewer.waits))
+    assert waits == ["turn", "next_event"]

@@ -26,7 +26,7 @@ from holdfast.core.events import (
     RunCompleted,
     RunFailed,
 )
-from holdfast.core.phase import phase
+from holdfast.core.phase import Phase, behind, phase
 from holdfast.core.run import fold, replay
 from holdfast.core.state import RunState
 from holdfast.errors import Conflict, HoldfastError
@@ -98,7 +98,7 @@ class Near:
 class Attendant:
     """`ask` makes the question that is put to a person; None: nobody is there to be asked.
 
-    `leave` ends the process.
+    `leave` ends the process. `ahead` is the run that has to end before this one can begin.
     """
 
     def __init__(
@@ -108,8 +108,9 @@ class Attendant:
         *,
         ask: Callable[[ApprovalRequested], Question] | None,
         leave: Callable[[int], object],
+        ahead: str = "",
     ) -> None:
-        self._place, self._viewer = place, viewer
+        self._place, self._viewer, self._ahead = place, viewer, ahead
         self._ask, self._leave = ask, leave
         self._run_id = ""
         self._state = RunState()
@@ -197,7 +198,12 @@ class Attendant:
                 full = not full
                 self._viewer.warn(_FULL if full else _ROOM)
             if not self._question and anyio.current_time() - self._heard >= WONDER:
-                self._viewer.wait(phase(self._state), now=self._place.clock())
+                self._viewer.wait(self._phase(), now=self._place.clock())
+
+    def _phase(self) -> Phase | None:
+        state = self._state
+        waits = self._ahead and not state.epoch and not state.stopping
+        return behind(state, self._ahead) if waits else phase(state)
 
     # --- questions
 

@@ -115,13 +115,15 @@ class Desk:
             prompt, model=model, approval=approval, session=where.session_id, busy=busy
         )
         self._tell_new(where)
+        ahead = ""
         if sent.status == "queued":
+            ahead = there.session(where.session_id).current_run_id
             words = "another run of the session is under way; this one waits for it to end"
             self._notes.line(words, "dim")
         elif sent.status == "steered":
             self._notes.line(f"said to {short(sent.run_id)}, which is under way", "dim")
         see = Attendant.resume if sent.status == "steered" else Attendant.attend
-        return self._attend_far(there, sent.run_id, see, ask=approval == "ask")
+        return self._attend_far(there, sent.run_id, see, ask=approval == "ask", ahead=ahead)
 
     def _tell_new(self, where: Where) -> None:
         """Whoever makes a slip in an id is told that something new begins."""
@@ -159,11 +161,14 @@ class Desk:
         attend: Callable[[Attendant, str], Awaitable[int]],
         *,
         ask: bool,
+        ahead: str = "",
     ) -> int:
         self._run_id, there.warn = run_id, self._viewer.warn
 
         async def see_through() -> int:
-            return await attend(self._attendant(there, ask=ask), run_id)
+            # Nobody is ahead of itself: it may have begun meanwhile.
+            first = ahead if ahead != run_id else ""
+            return await attend(self._attendant(there, ask=ask, ahead=first), run_id)
 
         return self._said(anyio.run(see_through))
 
@@ -204,9 +209,10 @@ class Desk:
                 self._viewer.warn(f"there is no jail here ({box.why}): {asked}")
             return await attend(app)
 
-    def _attendant(self, place: Place, *, ask: bool) -> Attendant:
+    def _attendant(self, place: Place, *, ask: bool, ahead: str = "") -> Attendant:
         question = partial(Question, terminal=self._notes, keyboard=self._keyboard)
-        return Attendant(place, self._viewer, ask=question if ask else None, leave=self._leave)
+        asking = question if ask else None
+        return Attendant(place, self._viewer, ask=asking, leave=self._leave, ahead=short(ahead))
 
     def _leave(self, code: int) -> NoReturn:
         """Go without waiting for anything; whatever hangs is left hanging."""
