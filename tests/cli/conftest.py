@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.app import open_app
 from holdfast.cli import main
+from holdfast.cli.shelf import open_shelf
 from holdfast.core.events import ApprovalRequested, TextStreamed
 from holdfast.engine.means import random_id
 from holdfast.errors import ModelRefused
@@ -125,13 +126,23 @@ def talk(data):
     return talk
 
 
+class AllBut(list):
+    """Every run there is but these."""
+
+    def __contains__(self, run_id):
+        return not super().__contains__(run_id)
+
+
 async def _talk(data, how, text, session, more):
-    live = data.with_name("live")
+    live, left = data.with_name("live"), AllBut()
     if data.exists():
         shutil.copytree(data, live)
+        with open_shelf(str(data)) as shelf:
+            # What was left unfinished stays so.
+            left += shelf.archive.unfinished()
     tools = [ScriptedTool("ask", review=Review(gate="ask"))]
     models = {"demo": ScriptedModel(*TURNS[how])}
-    async with open_app(data=live, models=models, tools=tools) as app:
+    async with open_app(data=live, models=models, tools=tools, only=left) as app:
         sent = await app.sessions.send(replace(app.prepare(text), session_id=session))
         for later in more:
             await app.sessions.send(replace(app.prepare(later), session_id=session))
