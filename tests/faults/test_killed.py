@@ -14,12 +14,12 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 #: Kills in all, and by one process after another.
-KILLS, AT_ONCE = 300, 50
+KILLS, AT_ONCE = 200, 50
 SOAK_KILLS = 3000
 
 
 #: Kills of a run of commands.
-COMMAND_KILLS, COMMANDS_AT_ONCE = 200, 50
+COMMAND_KILLS, COMMANDS_AT_ONCE = 100, 50
 
 
 def killed(seed, kills, story="killed"):
@@ -54,6 +54,12 @@ def test_a_command_is_run_at_most_once_and_said_to_be_in_doubt_where_it_is(seed)
     assert told["deaths"] == COMMANDS_AT_ONCE
     assert set(told["ends"]) == {"completed"}
     assert told["lost"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1004))
+def test_a_command_is_run_at_most_once_in_a_long_time(seed):
+    assert set(killed(seed, COMMANDS_AT_ONCE, "commands")["ends"]) == {"completed"}
 
 
 @pytest.mark.soak
