@@ -2,10 +2,12 @@ from copy import deepcopy
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.codec import encode
 from holdfast.core.events import InputAdded, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
+from holdfast.core.session import SessionDeleted
 from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
 from holdfast.stores.batch import MOST_BYTES, pack_events
 from holdfast.stores.database import open_writer
@@ -285,3 +287,17 @@ def test_while_the_disk_is_full_nobody_is_told_to_look_at_once(world):
     ledger.full = True
     assert ledger.next_ready() == FULL_PAUSE
     assert ledger.claim("a", ttl=1.0, limit=1) == ()
+
+
+def test_what_ends_and_is_purged_in_one_transaction_leaves_nothing_behind(world):
+    ledger = world()
+    ledger.accept("run_1", batch(replace(ACCEPTED, session_id="ses_1")))
+    (lease,) = ledger.claim("a", ttl=10.0, limit=1)
+    ledger.note("ses_1", (SessionDeleted(),))
+    ledger.append(lease, batch(STARTED, CALLED, RunCompleted()), 1)
+    assert ledger.purge(2e9) == {"ses_1": ["run_1"]}
+    ledger.flush()
+    assert ledger._db.execute("select count(*) from event").get == 0
+    # Whoever comes next may have the same key, and a journal of its own.
+    ledger.append(held(ledger, "run_2"), batch(STARTED), 1)
+    ledger.flush()

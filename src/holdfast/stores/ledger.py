@@ -191,6 +191,8 @@ class Ledger:
 
     def purge(self, before: float) -> Mapping[str, Sequence[str]]:
         """Returns the sessions that are gone, and their runs."""
+        # What was written just before is to go, too, and not to come after.
+        self.flush()
         return sessions.purge(self._db, before=before)
 
     def _promote(self, session_id: str) -> None:
