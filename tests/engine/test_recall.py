@@ -2,6 +2,7 @@ from msgspec.structs import replace
 
 from holdfast.core.events import ModelReplied, RunCompleted
 from holdfast.core.messages import plain
+from holdfast.core.session import SessionDeleted
 from holdfast.engine.recall import PAGE, Recall
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED
@@ -78,11 +79,33 @@ async def test_a_long_session_is_read_to_its_beginning():
     assert told == [word for n in range(1, PAGE + 3) for word in ("hi", f"yes {n}")]
 
 
-async def test_a_session_begun_anew_under_the_same_id_is_read_anew():
-    recall, old, new = Recall(), Counting(), Counting()
+async def test_a_session_that_begins_anew_under_an_old_name_has_nothing_of_the_old_one():
+    store, recall = MemoryStore(), Recall()
     for number in (1, 2, 3):
-        await turn(old, number)
-    assert len(await recall.before(old, "ses_1", "ses_1_3")) == 4
-    for number in range(11, 16):
-        await turn(new, number, reply="no")
-    assert said(await recall.before(new, "ses_1", "ses_1_15"))[:2] == ["hi", "no 11"]
+        await turn(store, number, reply="old")
+    assert len(await recall.before(store, "ses_1", "ses_1_3")) == 4
+    await store.note("ses_1", SessionDeleted())
+    await store.purge(before=2.0**40)
+    for number in (11, 12, 13, 14):
+        # Nobody asked before these, as when a history came with each.
+        await turn(store, number, reply="new")
+    told = said(await recall.before(store, "ses_1", "ses_1_14"))
+    assert told == ["hi", "new 11", "hi", "new 12", "hi", "new 13"]
+
+
+async def test_more_may_come_of_a_run_that_was_set_aside():
+    store, recall = MemoryStore(), Recall()
+    await store.accept("aside", replace(ACCEPTED, session_id="ses_1"))
+    (lease,) = await store.claim("a", ttl=60.0)
+    await store.release(lease, seen=1, ready_in=600.0, aside=True)
+    await turn(store, 2)
+    await turn(store, 3)
+    assert said(await recall.before(store, "ses_1", "ses_1_3")) == ["hi", "hi", "yes 2"]
+    lease = await store.seize("aside", "a", ttl=60.0)
+    replied = ModelReplied(turn=1, attempt=1, text="at last")
+    await store.append(
+        lease, replace(STARTED, epoch=lease.epoch), CALLED, replied, RunCompleted(), seen=1
+    )
+    await turn(store, 4)
+    told = said(await recall.before(store, "ses_1", "ses_1_4"))
+    assert told == ["hi", "at last", "hi", "yes 2", "hi", "yes 3"]

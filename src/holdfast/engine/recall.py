@@ -1,7 +1,7 @@
 """What was said in a session before a run began, as its model is shown it.
 
-Earlier runs have all ended by then, so what they came to can be kept at hand: a conversation is read
-once, and each turn adds to it.
+Earlier runs have ended by then, but for those that were set aside, so what they came to can be kept
+at hand: a conversation is read once, and each turn adds to it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class _Told(Struct):
-    """What was said up to and with this run."""
+    """What was said up to and with this run, which has this ordinal."""
 
-    run_id: str = ""
     ordinal: int = 0
+    run_id: str = ""
     messages: tuple[tuple[Message, ...], ...] = ()
     size: int = 0
 
@@ -51,15 +51,19 @@ class Recall:
     async def before(self, store: Store, session_id: str, run_id: str) -> tuple[Message, ...]:
         """What was said in the session before this run."""
         told = self._told.get(session_id, _Told())
+        # With the last that was heard: the session may have been purged, and begun anew, since.
         earlier = await _earlier(store, session_id, run_id, after=max(told.ordinal - 1, 0))
-        if told.ordinal:
-            # A session that was deleted may have been begun anew, under the same id.
-            same = bool(earlier) and earlier[-1].run_id == told.run_id
-            told = told if same else _Told()
-            earlier = earlier[:-1] if same else await _earlier(store, session_id, run_id, after=0)
+        if told.ordinal and (not earlier or earlier[-1].run_id != told.run_id):
+            told = _Told()
+            earlier = await _earlier(store, session_id, run_id, after=0)
+        kept, settled = told, True
         for member in reversed(earlier):
-            told = await _hear(store, told, member)
-        self._keep(session_id, told)
+            if member.ordinal > told.ordinal:
+                told = await _hear(store, told, member)
+                # More may come of one that was set aside.
+                settled = settled and member.ended
+                kept = told if settled else kept
+        self._keep(session_id, kept)
         return tuple(message for piece in told.messages for message in piece)
 
     def _keep(self, session_id: str, told: _Told) -> None:
@@ -69,16 +73,19 @@ class Recall:
             self._told.popitem(last=False)
 
 
-async def _earlier(store: Store, session_id: str, run_id: str, *, after: int) -> list[Member]:
-    """What lies between the run and `after`, the last first."""
-    own, earlier = False, list[Member]()
+async def _earlier(
+    store: Store, session_id: str, run_id: str, *, after: int
+) -> list[Member]:
+    """What lies between this run and `after`, the last first."""
+    own, earlier = 0, list[Member]()
     before = None
     while True:
         page = await answered(store.members(session_id, before=before, limit=PAGE))
         for member in page:
             if own and member.ordinal > after:
                 earlier.append(member)
-            own = own or member.run_id == run_id
+            elif member.run_id == run_id:
+                own = member.ordinal
         if len(page) < PAGE or page[-1].ordinal <= after + 1:
             return earlier
         before = page[-1].ordinal
@@ -94,4 +101,4 @@ async def _hear(store: Store, told: _Told, member: Member) -> _Told:
         _log.warning("run %s is left out of its session: %s", member.run_id, error)
         said = (_UNREADABLE,)
     size = told.size + sum(map(length, said))
-    return _Told(member.run_id, member.ordinal, grow(told.messages, said), size)
+    return _Told(member.ordinal, member.run_id, grow(told.messages, said), size)
