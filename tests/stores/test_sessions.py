@@ -82,6 +82,35 @@ async def test_runs_of_an_older_version_are_made_sessions_of(path):
         assert len(await store.notes("ses_1")) == 3
 
 
+async def test_they_are_adopted_all_at_once(path, monkeypatch):
+    async with open_sqlite(path) as store:
+        for number in (1, 2, 3):
+            await store.accept(f"run_{number}", replace(ACCEPTED, session_id="ses_1"))
+    db = open_writer(path)
+    for query in (
+        "delete from session_event",
+        "delete from session",
+        "update run set ordinal = 0, place = 'ready'",
+    ):
+        db.execute(query)
+
+    def die(db, run_id, first, *, at):
+        ordinal = join(db, run_id, first, at=at)
+        if run_id == "run_2":
+            raise KeyboardInterrupt
+        return ordinal
+
+    join = sessions.join
+    monkeypatch.setattr(sessions, "join", die)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger(db, now=lambda: 1.0, clock=lambda: 1.0)
+    monkeypatch.undo()
+    db.close()
+    async with open_sqlite(path) as store:
+        assert [one.ordinal for one in await store.members("ses_1")] == [3, 2, 1]
+        assert (await store.session("ses_1")).state.runs == 3
+
+
 async def test_whose_turn_it_is_outlives_the_process(path):
     async with open_sqlite(path) as store:
         for number in (1, 2):

@@ -365,7 +365,9 @@ class Ledger:
 
     def _load(self) -> None:
         """What had not ended when the file was last written. Whoever held a run then is gone."""
-        sessions.adopt(self._db)
+        # All at once: what was adopted half-way would be adopted again.
+        with self._db:
+            sessions.adopt(self._db)
         now, clock = self._now(), self._clock()
         rows = self._db.execute(
             "select run.key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, seq, sum"
