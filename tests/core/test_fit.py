@@ -1,4 +1,5 @@
 from itertools import pairwise
+from time import perf_counter
 
 import msgspec
 import pytest
@@ -313,3 +314,20 @@ def test_no_word_and_no_picture_is_lost_on_the_way(history):
                 yield from (c.arguments for c in message.calls)
 
     assert list(seen(fitted)) == list(seen(history))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage(parts=(Text("a"),) * 35),
+        AssistantMessage(text="a" * 1000),
+        AssistantMessage(calls=tuple(ToolCall(id="?", tool="x", arguments="{}") for _ in range(9))),
+    ],
+)
+def test_a_history_of_one_side_takes_no_longer_than_another(message):
+    calls = (ToolCall(id=f"call_{n}", tool="x", arguments="{}") for n in range(90_000, 180_000))
+    since = perf_counter()
+    fit([message] * 10_000)
+    fit([AssistantMessage(calls=tuple(calls)), *[message] * 10_000])
+    # It took more than ten, and everybody else waited.
+    assert perf_counter() - since < 5.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,9 +53,11 @@ class _Use(Struct):
 class _Turn(Struct):
     """What one side says: a person's parts, or a model's words and the tools it uses then."""
 
-    parts: tuple[Part, ...] = ()
+    parts: list[Part] = []
     id: str = ""
     reply: AssistantMessage | None = None
+    #: What it says more before it uses a tool.
+    more: list[str] = []
     uses: tuple[_Use, ...] = ()
 
 
@@ -87,12 +90,13 @@ def _turns(messages: Sequence[Message]) -> list[_Turn]:
     #: Calls that wait for their results, by the ids they came with.
     open_uses: dict[str, list[_Use]] = {}
     taken: set[str] = set()
+    numbers = count(1)
     for message in messages:
         match message:
             case UserMessage(parts=parts):
                 _hear(turns, parts, message.id)
             case AssistantMessage():
-                uses = tuple(_Use(_named(call, taken)) for call in message.calls)
+                uses = tuple(_Use(_named(call, taken, numbers)) for call in message.calls)
                 _reply(turns, message, uses)
                 # Of calls with one id, the latest have a claim to what follows.
                 open_uses |= {call.id: [] for call in message.calls}
@@ -106,7 +110,7 @@ def _turns(messages: Sequence[Message]) -> list[_Turn]:
 
 def _hear(turns: list[_Turn], parts: tuple[Part, ...], id: str) -> None:
     """A person speaks. Who got no answer and spoke again said both."""
-    visible = tuple(part for part in parts if isinstance(part, Image) or part.text.strip())
+    visible = [part for part in parts if isinstance(part, Image) or part.text.strip()]
     if turns and turns[-1].reply is None:
         turns[-1].parts += visible
     else:
@@ -118,23 +122,27 @@ def _reply(turns: list[_Turn], reply: AssistantMessage, uses: tuple[_Use, ...]) 
     if not reply.text.strip() and not uses:
         return
     if not turns:
-        turns.append(_Turn(parts=(Text(_EARLIER),)))
+        turns.append(_Turn(parts=[Text(_EARLIER)]))
     last = turns[-1]
     if last.reply is None:
         turns.append(_Turn(reply=reply, uses=uses))
     elif not last.uses:
-        # A seal is good for its own place only, so thoughts do not move along.
-        said = [text for text in (last.reply.text, reply.text) if text.strip()]
-        last.reply, last.uses = AssistantMessage(text="\n\n".join(said)), uses
+        last.more.append(reply.text)
+        last.uses = uses
     else:
         turns.append(_Turn(reply=reply, uses=uses))
 
 
 def _spoken(turn: _Turn) -> Iterator[Message]:
     if turn.reply is None:
-        yield UserMessage(parts=turn.parts or (Text(_NO_WORDS),), id=turn.id)
+        yield UserMessage(parts=tuple(turn.parts) or (Text(_NO_WORDS),), id=turn.id)
         return
-    yield replace(turn.reply, calls=tuple(use.call for use in turn.uses))
+    reply = turn.reply
+    if turn.more:
+        # A seal is good for its own place only, so thoughts do not move along.
+        said = (text for text in (reply.text, *turn.more) if text.strip())
+        reply = AssistantMessage(text="\n\n".join(said))
+    yield replace(reply, calls=tuple(use.call for use in turn.uses))
     for use in turn.uses:
         call_id, tool = use.call.id, use.call.tool
         if use.result is None:
@@ -143,12 +151,11 @@ def _spoken(turn: _Turn) -> Iterator[Message]:
             yield replace(use.result, call_id=call_id, tool=tool)
 
 
-def _named(call: ToolCall, taken: set[str]) -> ToolCall:
+def _named(call: ToolCall, taken: set[str], numbers: Iterator[int]) -> ToolCall:
     """The call under an id that no other has, and under a name that could be a tool's."""
-    id, number = call.id, len(taken)
+    id = call.id
     while id in taken or not _PLAIN_ID.fullmatch(id):
-        number += 1
-        id = f"call_{number}"
+        id = f"call_{next(numbers)}"
     taken.add(id)
     name = _ODD.sub("_", call.tool)[:_LONGEST_NAME] or "unknown"
     return replace(call, id=id, tool=name)

@@ -73,9 +73,7 @@ class Recall:
             self._told.popitem(last=False)
 
 
-async def _earlier(
-    store: Store, session_id: str, run_id: str, *, after: int
-) -> list[Member]:
+async def _earlier(store: Store, session_id: str, run_id: str, *, after: int) -> list[Member]:
     """What lies between this run and `after`, the last first."""
     own, earlier = 0, list[Member]()
     before = None
