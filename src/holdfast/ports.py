@@ -139,9 +139,12 @@ class Journal(Protocol):
         """
         ...
 
-    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
+    async def wish(
+        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+    ) -> Sequence[Recorded]:
         """Write a wish at the end, and return everything past `seen`, the wish last.
 
+        `blobs` are those it refers to, kept in the same transaction.
         A run that nobody holds becomes ready to be claimed. Raises NotFound or RunFinished.
         """
         ...

@@ -151,10 +151,10 @@ async def test_an_answer_that_a_stop_beat_to_the_journal_is_refused():
     pay = ScriptedTool(review=ASK)
 
     class Overtaken(FaultyStore):
-        async def wish(self, run_id, wish, *, seen=0):
+        async def wish(self, run_id, wish, **options):
             if isinstance(wish, ApprovalAnswered):
                 await store.wish(run_id, StopRequested())
-            return await super().wish(run_id, wish, seen=seen)
+            return await super().wish(run_id, wish, **options)
 
     async with stage(ScriptedModel([Call("pay")]), pay, store=Overtaken(store)) as play:
         run_id, (only,) = await asked(play)
@@ -199,9 +199,9 @@ async def test_a_message_that_a_stop_beat_to_the_journal_is_refused():
     store = MemoryStore(now=anyio.current_time)
 
     class Overtaken(FaultyStore):
-        async def wish(self, run_id, wish, *, seen=0):
+        async def wish(self, run_id, wish, **options):
             await store.wish(run_id, StopRequested())
-            return await super().wish(run_id, wish, seen=seen)
+            return await super().wish(run_id, wish, **options)
 
     async with stage(ScriptedModel(), store=Overtaken(store), capacity=0) as play:
         run_id = await play.start()
@@ -370,11 +370,11 @@ class Quick:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    async def wish(self, run_id, wish, *, seen=0):
+    async def wish(self, run_id, wish, **options):
         (lease,) = await self._store.claim("w", ttl=100.0)
         called = ModelCalled(turn=1, attempt=1, model="model")
         await self._store.append(lease, RunStarted(worker="w", epoch=1), called, seen=1)
-        return await self._store.wish(run_id, wish, seen=seen)
+        return await self._store.wish(run_id, wish, **options)
 
 
 async def test_who_takes_back_what_a_model_was_shown_is_told_that_it_is_too_late():

@@ -1,3 +1,5 @@
+from hashlib import sha256
+
 import anyio
 import pytest
 
@@ -12,7 +14,7 @@ from holdfast.core.events import (
     TextStreamed,
 )
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import AssistantMessage, Text, UserMessage, plain
+from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, UserMessage, plain
 from holdfast.core.session import (
     RunAdded,
     SessionCreated,
@@ -154,6 +156,20 @@ async def test_who_steers_is_heard_by_the_run_under_way():
         assert heard_by(model)[-1] == "and this"
         later = await play.say("too late", busy="steer")
         assert later.how == "started"
+
+
+async def test_a_picture_that_steers_is_shown_to_the_model():
+    model = ScriptedModel(["a", Silence(10), "b"], ["ok"])
+    ref = BlobRef(sha256=sha256(b"picture").hexdigest(), size=7)
+    said = (Text("look"), Image(media_type="image/png", blob=ref))
+    async with stage(model) as play:
+        first = await play.say("hi")
+        await anyio.sleep(1)
+        run = RunAccepted(input=said, models=(ModelChoice("model"),), session_id="ses_1")
+        sent = await play.sessions.send(run, busy="steer", blobs={ref.sha256: b"picture"})
+        assert sent.how == "steered"
+        assert (await play.ended(first.run_id)).output == "ok"
+    assert model.requests[-1].blobs == {ref.sha256: b"picture"}
 
 
 async def test_a_message_that_steers_twice_under_one_id_is_heard_once():

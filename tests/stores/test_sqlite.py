@@ -6,8 +6,9 @@ import anyio
 import apsw
 import pytest
 
-from holdfast.core.events import ApprovalRequested, RunCompleted, StopRequested
+from holdfast.core.events import ApprovalRequested, InputAdded, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
+from holdfast.core.messages import BlobRef, Image
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Once, Review
 from holdfast.stores.sqlite import PAGE, open_sqlite
@@ -324,3 +325,13 @@ async def test_a_run_whose_ends_cannot_be_read_hides_no_other_in_a_list(path):
     connection.close()
     async with open_sqlite(path) as store:
         assert [entry.run_id for entry in await store.list()] == ["run_1"]
+
+
+async def test_what_a_wish_refers_to_is_kept_with_it(path):
+    name = sha256(b"picture").hexdigest()
+    shown = Image(media_type="image/png", blob=BlobRef(sha256=name, size=7))
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED)
+        await store.wish("run_1", InputAdded(parts=(shown,)), blobs={name: b"picture"})
+    async with open_sqlite(path) as store:
+        assert await store.blob(name) == b"picture"

@@ -200,14 +200,23 @@ class Runs:
         return ""
 
     async def add(
-        self, run_id: str, parts: tuple[Part, ...], *, message_id: str = "", by: str = ""
+        self,
+        run_id: str,
+        parts: tuple[Part, ...],
+        *,
+        blobs: Mapping[str, bytes] = {},
+        message_id: str = "",
+        by: str = "",
     ) -> None:
-        """Say something to a live run; the model sees it at its next call."""
+        """Say something to a live run; the model sees it at its next call.
+
+        `blobs` are the pictures in it.
+        """
         state = await self._living(run_id)
         if state.stopping:
             raise RunStopping(run_id)
         wish = InputAdded(parts=parts, message_id=message_id, by=by)
-        before, _ = await self._wish(run_id, wish, state)
+        before, _ = await self._wish(run_id, wish, state, blobs)
         if before.stopping:
             raise RunStopping(run_id)
 
@@ -257,9 +266,11 @@ class Runs:
         if state.stop is None:
             await self._store.wish(run_id, wish, seen=state.seq)
 
-    async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
+    async def _wish(
+        self, run_id: str, wish: Wish, state: RunState, blobs: Mapping[str, bytes] = {}
+    ) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""
-        *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq)
+        *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq, blobs=blobs)
         before = reduce(fold, others, state)
         return before, fold(before, own)
 

@@ -93,7 +93,7 @@ class Sessions:
         """Take a message in. Raises as `Runs.accept`, and Conflict where too many wait already."""
         entry = await self._find(accepted.session_id)
         if entry and entry.run and entry.live:
-            if busy == "steer" and await self._steer(entry.run.run_id, accepted):
+            if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs):
                 return Sent(entry.run.run_id, "steered")
             if entry.live > MOST_WAITING:
                 raise Conflict(f"{entry.live - 1} messages wait in this session already")
@@ -108,11 +108,15 @@ class Sessions:
         )
         return Sent(run_id, "queued" if entry and entry.live else "started")
 
-    async def _steer(self, run_id: str, accepted: RunAccepted) -> bool:
+    async def _steer(self, run_id: str, accepted: RunAccepted, blobs: Mapping[str, bytes]) -> bool:
         """Say it to the run under way. False if that takes no more."""
         try:
             await self._runs.add(
-                run_id, accepted.input, message_id=accepted.message_id, by=accepted.principal
+                run_id,
+                accepted.input,
+                blobs=blobs,
+                message_id=accepted.message_id,
+                by=accepted.principal,
             )
         except (RunFinished, RunStopping, *_DAMAGE):
             return False

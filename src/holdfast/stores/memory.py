@@ -147,12 +147,15 @@ class MemoryStore:
             self._promote(run.session)
         return run.log[seen:]
 
-    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
+    async def wish(
+        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+    ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
         run = self._find(run_id)
         if run.ended:
             raise RunFinished(run_id)
         self._wish(run_id, wish)
+        self._blobs.update(blobs)
         return run.log[seen:]
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:

@@ -157,8 +157,10 @@ class SqliteStore:
         news: Sequence[Recorded] = await self._writer.ask(Ledger.append, lease, given, seen)
         return news
 
-    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
-        given = pack_events((wish,))
+    async def wish(
+        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+    ) -> Sequence[Recorded]:
+        given = pack_events((wish,), blobs)
         news: Sequence[Recorded] = await self._writer.ask(Ledger.wish, run_id, given, seen)
         return news
 

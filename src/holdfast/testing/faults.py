@@ -123,8 +123,10 @@ class FaultyStore:
     ) -> Sequence[Recorded]:
         return await self._write(lambda: self._store.append(lease, *events, seen=seen, blobs=blobs))
 
-    async def wish(self, run_id: str, wish: Wish, *, seen: int = 0) -> Sequence[Recorded]:
-        return await self._write(lambda: self._store.wish(run_id, wish, seen=seen))
+    async def wish(
+        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+    ) -> Sequence[Recorded]:
+        return await self._write(lambda: self._store.wish(run_id, wish, seen=seen, blobs=blobs))
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         return await self._call(lambda: self._store.read(run_id, after=after))
