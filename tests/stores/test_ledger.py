@@ -301,3 +301,27 @@ def test_what_ends_and_is_purged_in_one_transaction_leaves_nothing_behind(world)
     # Whoever comes next may have the same key, and a journal of its own.
     ledger.append(held(ledger, "run_2"), batch(STARTED), 1)
     ledger.flush()
+
+
+def test_nobody_waits_for_one_that_was_set_aside_before_a_restart(world):
+    ledger = world()
+    ledger.accept("run_1", batch(replace(ACCEPTED, session_id="ses_1")))
+    (lease,) = ledger.claim("a", ttl=10.0, limit=1)
+    ledger.release(lease, seen=1, ready_in=600.0, aside=True)
+    ledger = world()
+    ledger.accept("run_2", batch(replace(ACCEPTED, session_id="ses_1")))
+    # Nobody knows any more that it makes no sense: that is to be seen at once.
+    (lease,) = ledger.claim("a", ttl=10.0, limit=1)
+    ledger.release(lease, seen=1, ready_in=600.0, aside=True)
+    assert ledger.queue() == ["run_2"]
+
+
+def test_one_behind_another_that_is_gone_may_begin(world):
+    ledger = world()
+    for number in (1, 2):
+        ledger.accept(f"run_{number}", batch(replace(ACCEPTED, session_id="ses_1")))
+    ledger.flush()
+    ledger._db.execute("delete from event where run = 1")
+    ledger = world()
+    assert ledger.queue() == ["run_2"]
+    assert world().queue() == ["run_2"]

@@ -392,6 +392,13 @@ class Ledger:
                 ordinal=ordinal,
             )
             self._roster.put(run)
+        for run in self._roster.put_off():
+            # It may have been set aside, and then nobody need wait for it once that is seen again.
+            run.ready_at = clock
+        with self._db:
+            for session_id in self._roster.sessions():
+                self._promote(session_id)
+        self.begin()
 
 
 def _holds(lease: Lease, run: Run) -> bool:

@@ -92,6 +92,15 @@ class Roster:
         turns = (run for run in live if not run.aside)
         return min(turns, key=lambda run: run.ordinal, default=None)
 
+    def sessions(self) -> Sequence[str]:
+        """Those with runs that have not ended."""
+        return list(self._sessions)
+
+    def put_off(self) -> Sequence[Run]:
+        """Runs that were put off for a while, though it is their turn, and others come after them."""
+        fronts = map(self.front, self._sessions)
+        return [run for run in fronts if run and run.place == "ready" and not run.timed]
+
     def in_turn(self, now: float) -> list[Run]:
         """What is ready, the longest ready first."""
         ready = (run for run in self.waiting.values() if run.ready_at <= now)
