@@ -2,6 +2,7 @@ from hashlib import sha256
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.bookmark import Bookmark, read_bookmark
 from holdfast.core.entries import Card, Mark, Notice, Reply, Said
@@ -11,7 +12,9 @@ from holdfast.core.events import (
     RunAccepted,
     RunCancelled,
     RunCompleted,
+    StopRequested,
     TextStreamed,
+    ToolFinished,
 )
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, UserMessage, plain
@@ -33,6 +36,8 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import Review
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import ACCEPTED, STARTED
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
 
@@ -463,3 +468,29 @@ async def test_tool_cards_and_stops_stand_in_their_place():
         assert kinds == [Said, Card, Reply, Notice]
         with pytest.raises((RunStopping, Conflict)):
             await play.runs.add(sent.run_id, (Text("x"),))
+
+
+async def test_deleting_stops_what_makes_no_sense_and_all_the_others():
+    store = MemoryStore()
+    await store.accept("odd", replace(ACCEPTED, session_id="ses_1"))
+    (lease,) = await store.claim("a", ttl=60.0)
+    lost = ToolFinished(call_id="none", outcome="ok", output="")
+    await store.append(lease, replace(STARTED, epoch=lease.epoch), lost, seen=1)
+    await store.release(lease, seen=3, ready_in=600.0, aside=True)
+    async with stage(ScriptedModel(["a", LONG]), store=store) as play:
+        sent = await play.say("hi")
+        await anyio.sleep(1)
+        await play.sessions.delete("ses_1")
+        assert (await play.ended(sent.run_id)).status is Status.CANCELLED
+        assert isinstance((await store.read("odd"))[-1].event, StopRequested)
+
+
+async def test_deleting_stops_one_that_was_set_aside_long_ago():
+    store = MemoryStore()
+    await store.accept("aside", replace(ACCEPTED, session_id="ses_1"))
+    (lease,) = await store.claim("a", ttl=60.0)
+    await store.release(lease, seen=1, ready_in=600.0, aside=True)
+    async with stage(ScriptedModel(*[["a"]] * 40), store=store) as play:
+        await dialogue(play, *map(str, range(40)))
+        await play.sessions.delete("ses_1")
+        assert (await play.ended("aside")).status is Status.CANCELLED

@@ -41,6 +41,7 @@ from holdfast.errors import (
     ApprovalAmbiguous,
     ApprovalChanged,
     ApprovalSettled,
+    IllegalEvent,
     InvalidRequest,
     NotFound,
     NothingPending,
@@ -259,8 +260,8 @@ class Runs:
     async def _record_stop(self, run_id: str, wish: StopRequested) -> None:
         try:
             state = await self._living(run_id)
-        except StoreError:
-            # A run that cannot be read must be stopped all the more.
+        except (StoreError, IllegalEvent):
+            # A run that makes no sense must be stopped all the more.
             await self._store.wish(run_id, wish, seen=_EVERYTHING)
             return
         if state.stop is None:
@@ -284,7 +285,7 @@ class Runs:
                 scribe.limit = END_LIMIT
                 await Driver(scribe, self._means).wind_down()
                 await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)
-        except StoreError as error:
+        except (StoreError, IllegalEvent) as error:
             _log.warning(
                 "run %s will be ended by a worker: %s", run_id, error, extra={"run_id": run_id}
             )

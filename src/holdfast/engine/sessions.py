@@ -156,8 +156,14 @@ class Sessions:
 
     async def _live(self, session_id: str, count: int) -> list[Member]:
         """Those that have not ended, the first first."""
-        members = await self._store.members(session_id, limit=count + _STRIDE)
-        return [member for member in reversed(members) if not member.ended]
+        live, before = list[Member](), None
+        # One that was set aside may be far back.
+        while page := await self._store.members(session_id, before=before, limit=count + _STRIDE):
+            live += [member for member in page if not member.ended]
+            if len(live) >= count:
+                break
+            before = page[-1].ordinal
+        return live[::-1]
 
     # --- what is made of it
 
