@@ -246,7 +246,8 @@ class Ledger:
         if run.wished > seen and ready_in != 0:
             raise WishPending(lease.run_id)
         self._roster.change(run)
-        run.holder, run.until, run.aside = "", 0.0, aside
+        run.holder, run.until = "", 0.0
+        self._roster.set_aside(run, aside)
         if aside:
             self._promote(run.session)
         if ready_in is not None:
@@ -265,6 +266,10 @@ class Ledger:
 
     def census(self) -> Census:
         return self._roster.census(self._clock())
+
+    def aside(self) -> Collection[str]:
+        """May be asked beside whatever else is done."""
+        return self._roster.aside()
 
     def orphans(self) -> Sequence[str]:
         return () if self.full else self._roster.orphans(self._clock())

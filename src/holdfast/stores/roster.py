@@ -41,6 +41,8 @@ class Roster:
         self.runs: dict[str, Run] = {}
         self.waiting: dict[str, Run] = {}
         self._sessions: dict[str, dict[str, Run]] = {}
+        #: Those that were set aside.
+        self._aside: dict[str, Run] = {}
         self._before: dict[str, Run | None] = {}
 
     # --- transactions
@@ -73,18 +75,32 @@ class Roster:
             self._sessions.setdefault(run.session, {})[run.id] = run
         if run.place == "ready" and not run.holder:
             self.waiting[run.id] = run
+        self.set_aside(run, run.aside)
 
     def drop(self, run: Run) -> None:
         """It has ended."""
         del self.runs[run.id]
         self.waiting.pop(run.id, None)
+        self._aside.pop(run.id, None)
         if run.session:
             live = self._sessions[run.session]
             del live[run.id]
             if not live:
                 del self._sessions[run.session]
 
+    def set_aside(self, run: Run, aside: bool) -> None:
+        """Nobody can make sense of it, or somebody can again."""
+        run.aside = aside
+        if aside:
+            self._aside[run.id] = run
+        else:
+            self._aside.pop(run.id, None)
+
     # --- looking
+
+    def aside(self) -> Collection[str]:
+        """Those that were set aside. May be asked at any time: a copy is made in one step."""
+        return self._aside.copy()
 
     def front(self, session_id: str) -> Run | None:
         """The run of the session whose turn it is."""

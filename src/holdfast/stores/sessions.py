@@ -6,7 +6,7 @@ session's journal adds up to stands beside it, so that a list need not read jour
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -216,8 +216,11 @@ def read_notes(db: apsw.Connection, session_id: str, *, after: int = 0) -> Seque
     return notes
 
 
-def session_entry(db: apsw.Connection, session_id: str) -> SessionEntry:
-    return _entry(db, session_id, _find(db, session_id).state)
+def session_entry(
+    db: apsw.Connection, session_id: str, *, aside: Collection[str] = ()
+) -> SessionEntry:
+    """`aside`: runs whose turn it is not, since nobody can make sense of them."""
+    return _entry(db, session_id, _find(db, session_id).state, aside)
 
 
 def session_entries(
@@ -228,6 +231,7 @@ def session_entries(
     text: str,
     before: str,
     limit: int,
+    aside: Collection[str] = (),
 ) -> Sequence[SessionEntry]:
     clauses, values = [f"deleted_at is {'not null' if deleted else 'null'}"], list[object]()
     if archived is not None:
@@ -251,7 +255,7 @@ def session_entries(
     for id, state in rows:
         # What cannot be read is left out, and hides nothing that comes after it.
         with suppress(JournalDamaged):
-            entries.append(_entry(db, id, _decode(id, state)))
+            entries.append(_entry(db, id, _decode(id, state), aside))
     return entries
 
 
@@ -267,7 +271,9 @@ def members_of(
     return [Member(ordinal, run_id, bool(ended)) for ordinal, run_id, ended in rows]
 
 
-def _entry(db: apsw.Connection, session_id: str, state: SessionState) -> SessionEntry:
+def _entry(
+    db: apsw.Connection, session_id: str, state: SessionState, aside: Collection[str]
+) -> SessionEntry:
     live: list[Any] = db.execute(
         "select key, id from run where session = ? and session != '' and place != 'ended'"
         " order by ordinal",
@@ -277,7 +283,7 @@ def _entry(db: apsw.Connection, session_id: str, state: SessionState) -> Session
         "select key, id from run where session = ? and session != '' order by ordinal desc limit 1",
         (session_id,),
     ).get
-    telling = live[0] if live else last
+    telling = next((run for run in live if run[1] not in aside), last)
     return SessionEntry(session_id, state, entry_of(db, *telling) if telling else None, len(live))
 
 

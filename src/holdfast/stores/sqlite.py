@@ -211,7 +211,10 @@ class SqliteStore:
         return notes
 
     async def session(self, session_id: str) -> SessionEntry:
-        entry: SessionEntry = await self._read(lambda db: session_entry(db, session_id))
+        aside = self._aside()
+        entry: SessionEntry = await self._read(
+            lambda db: session_entry(db, session_id, aside=aside)
+        )
         return entry
 
     async def sessions(
@@ -223,10 +226,10 @@ class SqliteStore:
         before: str = "",
         limit: int = 20,
     ) -> Sequence[SessionEntry]:
+        how = {"archived": archived, "deleted": deleted, "text": text, "before": before}
+        aside = self._aside()
         entries: Sequence[SessionEntry] = await self._read(
-            lambda db: session_entries(
-                db, archived=archived, deleted=deleted, text=text, before=before, limit=limit
-            )
+            lambda db: session_entries(db, **how, limit=limit, aside=aside)  # type: ignore[arg-type]
         )
         return entries
 
@@ -357,6 +360,12 @@ class SqliteStore:
         self._check_open()
         # Not abandoned on cancel: the connection has to come back.
         return await anyio.to_thread.run_sync(work, limiter=self._reading)
+
+    def _aside(self) -> Collection[str]:
+        """What is set aside, as far as that is known: what is stored can be read all the same."""
+        with suppress(StoreUnavailable):
+            return self._writer.look(Ledger.aside)
+        return ()
 
     def _check_open(self) -> None:
         if self._closed:
