@@ -93,6 +93,22 @@ async def test_a_run_that_is_damaged_hides_none_of_the_others(store, sessions):
     assert "damaged" in entries[2].words
 
 
+async def test_a_run_that_is_missing_makes_none_of_the_others_come_twice(store, sessions):
+    for number in (1, 2, 3):
+        lease = await begin(store, number)
+        replied = ModelReplied(turn=1, attempt=1, text=f"yes {number}")
+        await store.append(lease, replied, RunCompleted(), seen=3)
+    whole = store.members
+
+    async def members(session_id, **how):
+        return [one for one in await whole(session_id, **how) if one.run_id != "run_2"]
+
+    store.members = members
+    page = await sessions.page("ses_1")
+    assert [one.run_id for one in page.entries] == ["run_1", "run_1", "run_3", "run_3"]
+    assert page.bookmark.open == [2]
+
+
 async def test_a_long_run_is_folded_once_and_then_as_it_grows(store, sessions):
     lease = await begin(store)
     turns = 100

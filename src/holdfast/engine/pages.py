@@ -71,7 +71,7 @@ class Pages:
         seen: list[_Seen] = []
         told = 0
         while (told < limit or len(seen) < least) and len(seen) < runs:
-            before = runs + 1 - len(seen)
+            before = seen[-1].member.ordinal if seen else runs + 1
             members = await self._store.members(entry.session_id, before=before, limit=_STRIDE)
             if not members:
                 break
@@ -84,8 +84,11 @@ class Pages:
                 if told >= limit and len(seen) >= least:
                     break
         seen.reverse()
-        seqs = tuple(one.seq for one in seen)
-        bookmark = Bookmark(entry.state.seq, runs + 1 - len(seqs), seqs).shortened()
+        first = seen[0].member.ordinal if seen else runs + 1
+        # One that is missing among them may still arrive.
+        heard = {one.member.ordinal: one.seq for one in seen}
+        seqs = tuple(heard.get(ordinal, 0) for ordinal in range(first, runs + 1))
+        bookmark = Bookmark(entry.state.seq, first, seqs).shortened()
         return Page(*_last(seen, limit), bookmark)
 
     async def _see(self, member: Member, entry: SessionEntry) -> _Seen:
