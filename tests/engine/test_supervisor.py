@@ -21,6 +21,7 @@ from holdfast.core.messages import Text
 from holdfast.errors import RunFinished, StoreFull
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contracts import ACCEPTED, STARTED
 from holdfast.testing.faults import FaultyStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 from holdfast.testing.stage import stage
@@ -289,3 +290,22 @@ async def test_a_run_without_space_goes_on_soon_after_there_is_some():
         assert (await play.ended(run_id)).output == "Once upon"
         # Long before its lease would have run out.
         assert anyio.current_time() < 15
+
+
+async def test_a_run_that_makes_no_sense_on_a_full_disk_ends_no_worker():
+    class Full(MemoryStore):
+        async def release(self, lease, *, aside=False, **how):
+            if aside:
+                raise StoreFull("no space")
+            await super().release(lease, **how)
+
+    store = Full()
+    await store.accept("odd", ACCEPTED)
+    (lease,) = await store.claim("a", ttl=60.0)
+    await store.append(
+        lease, STARTED, ToolFinished(call_id="none", outcome="ok", output=""), seen=1
+    )
+    await store.release(lease, seen=3, ready_in=0.0)
+    async with stage(ScriptedModel(["yes"]), store=store) as play:
+        await anyio.sleep(1)
+        assert (await play.ended(await play.start())).output == "yes"

@@ -224,10 +224,16 @@ class Supervisor:
             _warn(live, "is left to be rescued")
         except HoldfastError:
             # Its very journal makes no sense. Nothing is added to it.
+            await self._leave_alone(live)
+
+    async def _leave_alone(self, live: LiveRun) -> None:
+        try:
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await self._means.store.release(
                     live.lease, seen=UNSEEN, ready_in=LEFT_ALONE, aside=True
                 )
+        except StoreError as error:
+            _warn(live, "is left to be rescued: %s", error)
 
 
 def _nobody() -> None:
