@@ -11,6 +11,8 @@ from holdfast.core.lifecycle import Status
 from holdfast.core.messages import BlobRef, Image
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Once, Review
+from holdfast.stores.database import open_writer
+from holdfast.stores.reading import find, read
 from holdfast.stores.sqlite import PAGE, open_sqlite
 from holdfast.testing.contracts import (
     ACCEPTED,
@@ -335,3 +337,20 @@ async def test_what_a_wish_refers_to_is_kept_with_it(path):
         await store.wish("run_1", InputAdded(parts=(shown,)), blobs={name: b"picture"})
     async with open_sqlite(path) as store:
         assert await store.blob(name) == b"picture"
+
+
+async def test_what_is_read_is_read_as_of_one_moment(path):
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", ACCEPTED)
+
+        def look(db):
+            key, _ = find(db, "run_1")
+            # Purged by the writer at this very moment.
+            other = open_writer(path)
+            other.execute("pragma foreign_keys = 0; delete from event; delete from run")
+            other.close()
+            return read(db, key, after=0)
+
+        assert len(await store._read(look)) == 1
+        with pytest.raises(NotFound):
+            await store._read(lambda db: find(db, "run_1"))

@@ -349,9 +349,11 @@ class SqliteStore:
     async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
         def work() -> Any:
             try:
-                connection = self._idle.pop() if self._idle else open_reader(self._path)
+                connection = self._idle_or_new()
                 try:
-                    return look(connection)
+                    # All of it as of one moment: what is found by one query may be purged before the next.
+                    with connection:
+                        return look(connection)
                 finally:
                     self._idle.append(connection)
             except apsw.Error as error:
@@ -360,6 +362,12 @@ class SqliteStore:
         self._check_open()
         # Not abandoned on cancel: the connection has to come back.
         return await anyio.to_thread.run_sync(work, limiter=self._reading)
+
+    def _idle_or_new(self) -> apsw.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return open_reader(self._path)
 
     def _aside(self) -> Collection[str]:
         """What is set aside, as far as that is known: what is stored can be read all the same."""
