@@ -80,6 +80,8 @@ async def test_runs_of_an_older_version_are_made_sessions_of(path):
         assert [one.run_id for one in await store.members("ses_1")] == ["run_2", "run_1"]
         assert (await store.session("ses_1")).live == 2
         assert len(await store.notes("ses_1")) == 3
+        # From now on they go one after another.
+        assert await store.queue() == ["run_1", "run_3"]
 
 
 async def test_they_are_adopted_all_at_once(path, monkeypatch):

@@ -45,6 +45,13 @@ _REMOVE = (
     "delete from run where key = ?",
 )
 
+#: One that has not begun waits for those before it, as if they had been there when it came.
+_FALL_IN = (
+    "update run set place = 'behind' where id = ? and place = 'ready' and epoch = 0 and exists"
+    " (select 1 from run as first where first.session = run.session and first.session != ''"
+    " and first.ordinal between 1 and run.ordinal - 1 and first.place != 'ended')"
+)
+
 _states = msgspec.json.Decoder(SessionState)
 
 
@@ -166,6 +173,7 @@ def adopt(db: apsw.Connection) -> None:
         first = RunAccepted(input=(), models=(), session_id=session_id)
         ordinal, _ = join(db, run_id, first, at=at)
         db.execute("update run set ordinal = ? where id = ?", (ordinal, run_id))
+        db.execute(_FALL_IN, (run_id,))
 
 
 def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str, Sequence[str]]:
