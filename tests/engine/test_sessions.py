@@ -1,3 +1,4 @@
+from contextlib import aclosing
 from hashlib import sha256
 
 import anyio
@@ -24,6 +25,7 @@ from holdfast.core.session import (
     SessionDeleted,
     SessionPinned,
     SessionRenamed,
+    SessionRestored,
 )
 from holdfast.engine.sessions import MOST_WAITING, Sessions
 from holdfast.errors import (
@@ -494,3 +496,15 @@ async def test_deleting_stops_one_that_was_set_aside_long_ago():
         await dialogue(play, *map(str, range(40)))
         await play.sessions.delete("ses_1")
         assert (await play.ended("aside")).status is Status.CANCELLED
+
+
+async def test_who_follows_from_the_beginning_hears_what_came_after_a_restore():
+    async with stage(ScriptedModel(["a"])) as play:
+        await dialogue(play, "hi")
+        await play.sessions.delete("ses_1")
+        await play.sessions.restore("ses_1")
+        async with aclosing(play.sessions.follow("ses_1", after=START)) as news:
+            async for heard in news:
+                if isinstance(heard.event, SessionRestored):
+                    break
+        assert heard.bookmark.session == 4

@@ -246,8 +246,18 @@ class Sessions:
                     async for heard in self._news(session_id, mark, ids):
                         mark, more = heard.bookmark, True
                         yield heard
-                        if isinstance(heard.event, SessionDeleted):
+                        if isinstance(heard.event, SessionDeleted) and await self._is_gone(
+                            session_id
+                        ):
                             return
+
+    async def _is_gone(self, session_id: str) -> bool:
+        """One that was deleted may have been restored since."""
+        try:
+            await self.entry(session_id)
+        except NotFound:
+            return True
+        return False
 
     async def _begin(self, session_id: str, after: Bookmark) -> tuple[Bookmark, dict[int, str]]:
         """The bookmark, and the runs that were heard of by then, by their ordinals."""
