@@ -1,6 +1,7 @@
 """The rest of it is tested where journals are taken in: in test_transfer and test_luggage."""
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.arrival import LONGEST_ID, check_story, end, is_id
 from holdfast.core.entries import Notice
@@ -66,6 +67,7 @@ def test_an_id_is_a_name_and_nothing_else(word):
 
 
 def test_a_story_that_cannot_be_is_refused():
-    for events in ((), (started(),), (accepted(), RunCompleted())):
+    nothing = (replace(accepted(), input=()),), (replace(accepted(), models=()),)
+    for events in ((), (started(),), (accepted(), RunCompleted()), *nothing):
         with pytest.raises(JournalDamaged):
             check_story("run_1", journal(*events))

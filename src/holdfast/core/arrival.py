@@ -51,6 +51,8 @@ def check_story(run_id: str, recorded: Sequence[Recorded]) -> None:
     """Raises JournalDamaged unless this could be the journal of a run."""
     if not recorded or not isinstance(recorded[0].event, RunAccepted):
         raise JournalDamaged(run_id, 1, "a run begins by being accepted, and this one does not")
+    if not recorded[0].event.models or not recorded[0].event.input:
+        raise JournalDamaged(run_id, 1, "a run has something to do and a model to do it")
     for one in recorded:
         _check_place(run_id, one, last=one is recorded[-1])
     try:
