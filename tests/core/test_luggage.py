@@ -223,6 +223,15 @@ def test_what_cannot_have_been_exported_is_refused_and_named(change, said):
         unpack(changed(change), at=9.0)
 
 
+@pytest.mark.parametrize("number", ["1" * 5000, "1e999", "-1e999"])
+@pytest.mark.parametrize("place", [("notes", 1), ("runs", 0, "events", 0)])
+def test_a_number_that_cannot_be_written_again_is_refused(place, number):
+    body = changed(put(*place, "event", "colour", value="@")).replace(b'"@"', number.encode())
+    for new_id in (None, lambda prefix: f"{prefix}_new"):
+        with pytest.raises(InvalidRequest, match="this is no exported session"):
+            unpack(body, at=9.0, new_id=new_id)
+
+
 def test_a_run_is_in_a_session_once():
     twice = notes("run_1", "run_1")
     with pytest.raises(InvalidRequest, match="a run is twice in session ses_1"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
+from math import isinf
 from typing import Any
 
 import msgspec
@@ -263,8 +264,22 @@ def _check_place(id: str, line: _Line, expected: int, kind: str) -> None:
 
 
 def _compact(event: Raw) -> bytes:
-    """On one line, as it left: somebody may have made the document fit to read."""
-    return msgspec.json.format(bytes(event), indent=-1)
+    """On one line, as it left: somebody may have made the document fit to read.
+
+    What could not be searched for secrets later, or written anew, is no event of ours.
+    """
+    body = msgspec.json.format(bytes(event), indent=-1)
+    try:
+        json.loads(body, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"this is no exported session: {error}") from error
+    return body
+
+
+def _finite(text: str) -> float:
+    if isinf(number := float(text)):
+        raise ValueError("a number in it is too large")
+    return number
 
 
 # --- under other names ------------------------------------------------------------------------
