@@ -188,6 +188,7 @@ ADDED = {"type": "run.added", "run_id": "run_1", "ordinal": 2}
         (put("holdfast_session", value=2), "exported by a newer version"),
         (put("session_id", value="../etc"), "'../etc' is no id of a session"),
         (put("session_id", value=" x"), "is no id of a session"),
+        (put("session_id", value="import"), "is no id of a session"),
         (put("session_id", value="x" * 300), "is no id of a session"),
         (put("session_id", value="ses_2"), "run run_1 is damaged at 1: it is of another session"),
         (put("notes", value=[]), "session ses_1 is damaged at 1: it is not how a session begins"),

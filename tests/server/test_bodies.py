@@ -48,7 +48,7 @@ def test_an_id_is_one_that_can_be_seen_and_kept(bad):
 
 
 def test_an_id_of_a_session_leads_nowhere_and_may_be_left_out():
-    for bad in ("a/b", "a\\b", ".."):
+    for bad in ("a/b", "a\\b", "..", "import"):
         assert refusal(session_id, {"id": bad}, "id").param == "id"
         assert message_id({"message_id": bad}) == bad
     assert session_id({}) == session_id({"session_id": ""}) == message_id({}) == ""

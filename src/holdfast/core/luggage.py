@@ -45,6 +45,9 @@ LARGEST = 256 * 1024 * 1024
 _LONGEST_ID = 256
 _NO_NAME = ("/", "\\", "..")
 
+#: What an address of the server means beside the sessions.
+TAKEN = "import"
+
 #: Characters of what a session is called: every list shows it.
 _LONGEST_NAME = 4096
 
@@ -205,7 +208,7 @@ def _checked(document: _Document) -> Luggage:
 def is_session_id(text: str) -> bool:
     """It may name a folder one day, so it cannot lead out of one."""
     fits = 1 <= len(text) <= _LONGEST_ID and text.isprintable() and text == text.strip()
-    return fits and not any(part in text for part in _NO_NAME)
+    return fits and text != TAKEN and not any(part in text for part in _NO_NAME)
 
 
 def _check_notes(session_id: str, lines: Sequence[_Line]) -> Sequence[Noted]:

@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from holdfast.core.luggage import TAKEN, is_session_id
 from holdfast.server.content import short
 from holdfast.server.problems import malformed
 
@@ -103,9 +104,10 @@ def session_id(fields: Mapping[str, object], name: str = "session_id") -> str:
     value = fields.get(name)
     if value is None or value == "":
         return ""
-    if not is_name(value) or any(bad in value for bad in ("/", "\\", "..")):
+    if not isinstance(value, str) or not is_session_id(value):
         raise malformed(
-            f"'{name}' must be 1 to {LONGEST_NAME} visible characters without /, \\ and ..",
+            f"'{name}' must be 1 to {LONGEST_NAME} visible characters without /, \\ and .., and not"
+            f" {TAKEN}",
             param=name,
             code="invalid_session_id",
         )
