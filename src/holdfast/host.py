@@ -112,11 +112,25 @@ async def _purge(means: Means, keep: float) -> None:
     """
     while keep:
         try:
-            while await means.store.purge(before=means.clock() - keep * DAY):
+            before = means.clock() - keep * DAY
+            await _forget_rules(means, before)
+            while await means.store.purge(before=before):
                 pass
         except StoreError as error:
             _log.warning("deleted sessions could not be removed: %s", error)
         await anyio.sleep(PURGE)
+
+
+async def _forget_rules(means: Means, before: float) -> None:
+    """What was allowed in a session that is about to go must not be allowed in another of its name."""
+    place = None
+    while means.rulebook and (
+        found := await means.store.sessions(archived=None, deleted=True, before=place, limit=100)
+    ):
+        for entry in found:
+            if (entry.state.deleted_at or before) < before:
+                await means.rulebook.forget(entry.session_id)
+        place = found[-1].place
 
 
 async def _test_jail(box: Toolbox) -> None:

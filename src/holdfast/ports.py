@@ -7,7 +7,7 @@ here, once; `holdfast.testing.contracts` holds every implementation to them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -47,6 +47,14 @@ class Member(Struct, frozen=True):
     ended: bool
 
 
+class ListPlace(NamedTuple):
+    """Where a session stands in a list. It may stand elsewhere later."""
+
+    pinned: bool
+    moved_at: float
+    session_id: str
+
+
 class SessionEntry(Struct, frozen=True):
     """A session in a list. `run` tells how it is: the one under way, or else the last.
 
@@ -57,6 +65,10 @@ class SessionEntry(Struct, frozen=True):
     state: SessionState
     run: Entry | None
     live: int
+
+    @property
+    def place(self) -> ListPlace:
+        return ListPlace(self.state.pinned, self.state.moved_at, self.session_id)
 
 
 class Census(Struct, frozen=True):
@@ -140,12 +152,19 @@ class Journal(Protocol):
         ...
 
     async def wish(
-        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        wish: Wish,
+        *,
+        seen: int = 0,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Sequence[Recorded]:
         """Write a wish at the end, and return everything past `seen`, the wish last.
 
-        `blobs` are those it refers to, kept in the same transaction.
-        A run that nobody holds becomes ready to be claimed. Raises NotFound or RunFinished.
+        `blobs` are those it refers to, kept in the same transaction; `once` is as for a run that is
+        accepted. A run that nobody holds becomes ready to be claimed. Raises NotFound, RunFinished,
+        and for a message RunStopping if a stop stands past `seen`: nobody would hear it.
         """
         ...
 
@@ -175,6 +194,7 @@ class Sessions(Protocol):
     async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
         """Write at the end of a session's journal, and return what was written.
 
+        With its deletion a stop is wished for every run of it that has not ended, in the same step.
         Raises Conflict if a session is created that there is, NotFound if there is none, SessionGone
         if it was deleted and is not restored by this, and IllegalEvent.
         """
@@ -194,13 +214,13 @@ class Sessions(Protocol):
         archived: bool | None = False,
         deleted: bool = False,
         text: str = "",
-        before: str = "",
+        before: ListPlace | None = None,
         limit: int = 20,
     ) -> Sequence[SessionEntry]:
         """Sessions: those that are pinned first, then by when somebody last said something in them.
 
-        `text` is part of what they are called. `before` is the session after which to go on.
-        Raises NotFound if there is none.
+        `text` is part of what they are called. `before` is where to go on: the place of a session in
+        the list, as it was then.
         """
         ...
 
@@ -382,6 +402,10 @@ class Rulebook(Protocol):
 
         Raises StoreError if it cannot be kept.
         """
+        ...
+
+    async def forget(self, session_id: str) -> None:
+        """Have no answer stand for this session any more: it is gone. Raises StoreError."""
         ...
 
 

@@ -181,7 +181,7 @@ async def test_looking_at_one_run_reads_the_rows_of_no_other(path):
     read(db, 3, after=0)
     read_notes(db, "ses_1", after=2)
     members_of(db, "ses_1", before=4, limit=2)
-    session_entries(db, archived=None, deleted=False, text="", before="", limit=20)
+    session_entries(db, archived=None, deleted=False, text="", before=None, limit=20)
     entries_of(db, session="ses_1", live=None, before="", limit=20)
     db.set_exec_trace(None)
     plans = [

@@ -149,10 +149,21 @@ async def test_a_list_that_cannot_be_made_is_refused(talk, query):
         assert caught.value.status == 400
 
 
-async def test_a_list_goes_on_after_a_session_that_there_is(talk):
+async def test_a_list_goes_on_where_a_page_ended_whatever_moved_meanwhile(talk):
     async with talk() as served:
-        with pytest.raises(NotFound):
-            await service_of(served).list({"after": "nowhere"})
+        talks = service_of(served)
+        for number in range(5):
+            await talks.create(b'{"session_id": "s%d"}' % number, principal="ada")
+        await talks.put("s2", None, True, None, principal="ada")
+        first = await talks.list({"limit": "2"})
+        assert [row.session_id for row in first.data] == ["s2", "s4"]
+        await talks.put("s4", None, True, None, principal="ada")
+        await talks.put("s2", None, False, None, principal="ada")
+        rest = await talks.list({"after": first.next})
+        assert [row.session_id for row in rest.data if row.session_id != "s2"] == ["s3", "s1", "s0"]
+        for odd in ("nowhere", "2.1.0.x", "1..x", "1.1.0."):
+            with pytest.raises(Problem):
+                await talks.list({"after": odd})
 
 
 async def test_what_was_deleted_is_gone_until_it_is_restored(talk):

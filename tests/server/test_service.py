@@ -14,7 +14,7 @@ from holdfast.core.events import InputAdded, StopRequested
 from holdfast.core.messages import Text, UserMessage, plain
 from holdfast.core.session import SessionCreated
 from holdfast.engine.sessions import MOST_WAITING
-from holdfast.errors import NotFound, RunFinished, SessionGone
+from holdfast.errors import NotFound, RunFinished, RunStopping, SessionGone
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
 from holdfast.server.service import LONGEST_WAIT, Service
@@ -479,7 +479,7 @@ async def test_a_message_that_nobody_heard_for_a_stop_is_carried_by_a_run_of_its
         first = await begun(served)
         wish = InputAdded(parts=(Text("psst"),), message_id="mine")
         await served.service.store.wish(first, StopRequested())
-        with contextlib.suppress(RunFinished):
+        with contextlib.suppress(RunFinished, RunStopping):
             await served.service.store.wish(first, wish)
         sent = await say(served, "psst", on_busy="steer", message_id="mine")
         assert sent.run_id != first and not sent.replayed

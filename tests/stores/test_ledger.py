@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.codec import encode
-from holdfast.core.events import InputAdded, RunCompleted, StopRequested, ToolFinished
+from holdfast.core.events import InputAdded, RunCancelled, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
 from holdfast.core.session import SessionDeleted
 from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
@@ -294,7 +294,7 @@ def test_what_ends_and_is_purged_in_one_transaction_leaves_nothing_behind(world)
     ledger.accept("run_1", batch(replace(ACCEPTED, session_id="ses_1")))
     (lease,) = ledger.claim("a", ttl=10.0, limit=1)
     ledger.note("ses_1", (SessionDeleted(),))
-    ledger.append(lease, batch(STARTED, CALLED, RunCompleted()), 1)
+    ledger.append(lease, batch(STARTED, RunCancelled()), 2)
     assert ledger.purge(2e9) == {"ses_1": ["run_1"]}
     ledger.flush()
     assert ledger._db.execute("select count(*) from event").get == 0

@@ -440,3 +440,14 @@ async def test_many_that_begin_alike_are_not_all_named(book):
         InvalidRequest, match=r"6 rules begin with a: .*rule_a4, …; type more of it"
     ):
         book.find("a")
+
+
+async def test_what_was_allowed_in_a_session_that_is_gone_is_forgotten(book):
+    gone, other = (replace(ACCEPTED, session_id=id) for id in ("s1", "s2"))
+    for number, talk in enumerate((gone, gone, other)):
+        await allow(book, call(number), "session", accepted=talk)
+    await allow(book, call(9))
+    await book.forget("s1")
+    assert [rule.session for rule in book.rules()] == ["s2", ""]
+    await book.forget("s3")
+    assert len(book.rules()) == 2

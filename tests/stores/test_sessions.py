@@ -1,13 +1,21 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.session import SessionCreated, SessionRenamed, replay_session
+from holdfast.core.codec import link_messages
+from holdfast.core.events import RunCompleted
+from holdfast.core.messages import BlobRef, Text, UserMessage
+from holdfast.core.session import (
+    SessionCreated,
+    SessionDeleted,
+    SessionRenamed,
+    replay_session,
+)
 from holdfast.errors import InvalidRequest, JournalDamaged, NotFound, StoreError
 from holdfast.stores import sessions
 from holdfast.stores.database import open_writer
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import open_sqlite
-from holdfast.testing.contracts import ACCEPTED
+from holdfast.testing.contracts import ACCEPTED, STARTED
 
 pytestmark = pytest.mark.real_time
 
@@ -123,6 +131,30 @@ async def test_whose_turn_it_is_outlives_the_process(path):
     async with open_sqlite(path) as store:
         assert await store.queue() == ["run_1"]
         assert (await store.census()).queued == 2
+
+
+async def test_what_only_a_purged_session_needed_goes_with_it(path):
+    shared, own = (link_messages((UserMessage(parts=(Text(words),)),)) for words in ("a", "b"))
+    async with open_sqlite(path) as store:
+        for number, session, links in (
+            (1, "ses_1", shared),
+            (2, "ses_2", shared),
+            (3, "ses_2", own),
+        ):
+            ref = BlobRef(sha256=links[-1].name, size=len(links[-1].body))
+            asked = replace(ACCEPTED, session_id=session, history=(ref,))
+            await store.accept(f"run_{number}", asked, history=links, blobs={f"{number}": b"x"})
+        for number in (1, 2, 3):
+            (lease,) = [await store.seize(f"run_{number}", "a", ttl=9.0)]
+            await store.append(lease, replace(STARTED, epoch=1), RunCompleted(), seen=1)
+        await store.note("ses_2", SessionDeleted())
+        assert await store.purge(before=2.0**40) == ["ses_2"]
+        assert len(await store.chain(shared[-1].name)) == 1
+        with pytest.raises(NotFound):
+            await store.chain(own[-1].name)
+    db = open_writer(path)
+    assert [name for (name,) in db.execute("select sha256 from blob")] == ["1"]
+    db.close()
 
 
 def test_a_transaction_that_fails_leaves_no_session(db):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.events import Unknown
+from holdfast.core.events import StopRequested, Unknown
 from holdfast.core.messages import Part, plain
 from holdfast.errors import IllegalEvent
 
@@ -131,6 +131,11 @@ def fold_session(state: SessionState, noted: Noted) -> SessionState:
 
 def replay_session(journal: Iterable[Noted]) -> SessionState:
     return reduce(fold_session, journal, SessionState())
+
+
+def last_wish(deleted: SessionDeleted) -> StopRequested:
+    """What is wished for every run of a session that is deleted."""
+    return StopRequested(by=deleted.by, reason="its session was deleted")
 
 
 def first_words(parts: tuple[Part, ...]) -> str:

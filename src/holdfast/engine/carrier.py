@@ -62,6 +62,9 @@ class Carrier:
         new_id = self._means.new_id if as_new else None
         check = partial(unpack, body, at=self._means.clock(), new_id=new_id)
         luggage = await anyio.to_thread.run_sync(check)
+        if self._means.rulebook:
+            # What was allowed here was not allowed to whoever wrote this.
+            await self._means.rulebook.forget(luggage.session_id)
         await self._store.take_in(luggage.session_id, luggage.notes, luggage.runs)
         return luggage
 

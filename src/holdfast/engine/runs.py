@@ -208,18 +208,18 @@ class Runs:
         blobs: Mapping[str, bytes] = {},
         message_id: str = "",
         by: str = "",
+        once: Once | None = None,
     ) -> None:
         """Say something to a live run; the model sees it at its next call.
 
-        `blobs` are the pictures in it.
+        `blobs` are the pictures in it. Raises RunFinished or RunStopping if the run takes no more, and
+        AlreadyAccepted or KeyReused, see `once`.
         """
         state = await self._living(run_id)
         if state.stopping:
             raise RunStopping(run_id)
         wish = InputAdded(parts=parts, message_id=message_id, by=by)
-        before, _ = await self._wish(run_id, wish, state, blobs)
-        if before.stopping:
-            raise RunStopping(run_id)
+        await self._store.wish(run_id, self._mask(wish), seen=state.seq, blobs=blobs, once=once)
 
     async def edit(self, run_id: str, text: str, *, by: str = "") -> None:
         """Put what was asked in other words; its pictures stay. Raises RunBegun if it is too late."""
@@ -267,11 +267,9 @@ class Runs:
         if state.stop is None:
             await self._store.wish(run_id, wish, seen=state.seq)
 
-    async def _wish(
-        self, run_id: str, wish: Wish, state: RunState, blobs: Mapping[str, bytes] = {}
-    ) -> tuple[RunState, RunState]:
+    async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""
-        *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq, blobs=blobs)
+        *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq)
         before = reduce(fold, others, state)
         return before, fold(before, own)
 

@@ -93,7 +93,7 @@ class Sessions:
         """Take a message in. Raises as `Runs.accept`, and Conflict where too many wait already."""
         entry = await self._find(accepted.session_id)
         if entry and entry.run and entry.live:
-            if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs):
+            if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs, once):
                 return Sent(entry.run.run_id, "steered")
             if entry.live > MOST_WAITING:
                 raise Conflict(f"{entry.live - 1} messages wait in this session already")
@@ -108,7 +108,13 @@ class Sessions:
         )
         return Sent(run_id, "queued" if entry and entry.live else "started")
 
-    async def _steer(self, run_id: str, accepted: RunAccepted, blobs: Mapping[str, bytes]) -> bool:
+    async def _steer(
+        self,
+        run_id: str,
+        accepted: RunAccepted,
+        blobs: Mapping[str, bytes],
+        once: Once | None,
+    ) -> bool:
         """Say it to the run under way. False if that takes no more."""
         try:
             await self._runs.add(
@@ -117,6 +123,7 @@ class Sessions:
                 blobs=blobs,
                 message_id=accepted.message_id,
                 by=accepted.principal,
+                once=once,
             )
         except (RunFinished, RunStopping, *_DAMAGE):
             return False
@@ -136,7 +143,9 @@ class Sessions:
     async def find_waiting(self, session_id: str, word: str) -> str:
         """The run that carries this message, by the id of either. Raises NotFound or RunBegun."""
         entry = await self.entry(session_id)
-        for run_id, state in await self._states(session_id, entry.live):
+        states = await self._states(session_id, entry.live)
+        # The last first: of two messages under one id it is the one that waits that is meant.
+        for run_id, state in reversed(states):
             if word == run_id or (state.accepted and word == state.accepted.message_id):
                 return run_id
         members = await self._store.members(session_id, limit=_STRIDE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from holdfast.core.session import (
     SessionRenamed,
 )
 from holdfast.errors import Conflict, NotFound, SessionGone
-from holdfast.ports import SessionEntry
+from holdfast.ports import ListPlace, SessionEntry
 from holdfast.server.bodies import (
     LONGEST_NAME,
     count,
@@ -52,6 +53,7 @@ LONGEST_TITLE = 200
 
 UNSUPPORTED = "unsupported_session_field"
 
+_NEXT = re.compile(r"([01])\.(\d{1,12}\.\d{1,20})\.(.{1,256})", re.ASCII | re.DOTALL)
 _DAY = 24 * 3600.0
 _CREATE = ("session_id", "title", "model", "instructions")
 _CHANGE = ("title", "pinned", "archived")
@@ -87,12 +89,12 @@ class Conversations:
             archived=None if gone and not archived else _ARCHIVED[archived],
             deleted=gone,
             text=short(query.get("q", ""), "q", LONGEST_NAME),
-            before=query.get("after", ""),
+            before=_read_next(query.get("after", "")),
             limit=limit + 1,
         )
         page, more = found[:limit], len(found) > limit
         rows = [await self.row(entry) for entry in page]
-        return Rows(rows, more, page[-1].session_id if more else "")
+        return Rows(rows, more, _next(page[-1].place) if more else "")
 
     async def row(self, entry: SessionEntry, *, whole: bool = False) -> Row:
         return row(entry, await self._sessions.badge(entry), whole=whole)
@@ -202,6 +204,20 @@ class Conversations:
 
 
 # --- fields ----------------------------------------------------------------------------
+
+
+def _next(place: ListPlace) -> str:
+    return f"{place.pinned:d}.{place.moved_at!r}.{place.session_id}"
+
+
+def _read_next(text: str) -> ListPlace | None:
+    """The place to go on after: a session may stand elsewhere by now, and loses nobody their place."""
+    if not text:
+        return None
+    found = _NEXT.fullmatch(text)
+    if found is None:
+        raise malformed("after must be what `next` of a page was", param="after")
+    return ListPlace(found[1] == "1", float(found[2]), found[3])
 
 
 def read_title(fields: Mapping[str, object]) -> str:

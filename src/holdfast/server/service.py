@@ -149,20 +149,21 @@ class Service:
             principal=principal,
             brief=self._briefing,
         )
+        steers = bool(asked.session_id) and asked.on_busy == "steer"
+        if steers:
+            run = replace(run, message_id=run.message_id or _named_after(once))
         # A request that was taken in is answered as it was, whatever the state of things now.
         if once and (earlier := await self._earlier(once)):
-            return Submitted(earlier, replayed=True, how=await self._how(earlier))
-        if asked.session_id and asked.on_busy == "steer":
-            run = replace(run, message_id=run.message_id or _named_after(once))
-            if heard := await self._heard(run, once):
-                return heard
+            return Submitted(earlier, True, await self._how(earlier, run.message_id))
+        if steers and (heard := await self._heard(run, once)):
+            return heard
         await self._make_room()
         try:
             sent = await self.sessions.send(
                 run, busy=asked.on_busy, history=history, blobs=blobs, once=once
             )
         except AlreadyAccepted as error:
-            return Submitted(error.run_id, replayed=True, how=await self._how(error.run_id))
+            return Submitted(error.run_id, True, await self._how(error.run_id, run.message_id))
         except KeyReused as error:
             raise key_conflict() from error
         except SessionBusy as error:
@@ -182,15 +183,20 @@ class Service:
         except NotFound:
             return None
 
-    async def _how(self, run_id: str) -> How:
+    async def _how(self, run_id: str, message_id: str) -> How:
         """What a request is told that led to this run before."""
-        told = await self.status(run_id)
-        return "started" if told.behind is UNSET else "queued"
+        try:
+            journal = await self._store.read(run_id)
+        except NotFound:
+            return "started"  # it was purged since
+        if isinstance(_said(journal, message_id), InputAdded):
+            return "steered"
+        return "started" if (await self._status(run_id, journal)).behind is UNSET else "queued"
 
     async def _heard(self, run: RunAccepted, once: Once | None) -> Submitted | None:
         """What became of a message to a run under way, if it came before under the same id.
 
-        No run is on record for it, so the key of the request is not known to the store.
+        For who names their messages and has no key, which the store would know.
         """
         if not run.message_id or not await self._session(run.session_id):
             return None

@@ -56,7 +56,7 @@ class ArchivedSessions:
         if self._db is None:
             return ()
         how = {"archived": archived, "deleted": deleted, "limit": limit}
-        return session_entries(self._db, text="", before="", **how)  # type: ignore[arg-type]
+        return session_entries(self._db, text="", before=None, **how)  # type: ignore[arg-type]
 
     def ids(self) -> Sequence[str]:
         """Every session, the oldest first, deleted or not."""

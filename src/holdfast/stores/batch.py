@@ -13,8 +13,10 @@ from holdfast.core.events import (
     ModelCalled,
     ModelHeard,
     ReasoningStreamed,
+    Recorded,
     RunAccepted,
     RunStarted,
+    StopRequested,
     TextStreamed,
     ToolProgressed,
     ToolStarted,
@@ -44,6 +46,11 @@ _GOES_ON = (
 
 #: What is told of a run in a list does not change with these.
 _UNLISTED = (TextStreamed, ReasoningStreamed, ToolProgressed)
+
+
+def stopped(journal: Sequence[Recorded]) -> bool:
+    """A stop stands in this part of a journal."""
+    return any(isinstance(recorded.event, StopRequested) for recorded in journal)
 
 
 class Stir(Struct):

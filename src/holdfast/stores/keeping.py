@@ -133,6 +133,22 @@ def collect(db: apsw.Connection, start: str) -> None:
     db.execute("delete from base where not exists (select 1 from event where base = base.key)")
 
 
+def remove_uses(db: apsw.Connection, run: int) -> None:
+    """The run is about to go, and with it what nobody else uses."""
+    blobs = [name for (name,) in db.execute("select sha256 from blob_use where run = ?", (run,))]
+    heads: list[Any] = db.execute(
+        "select link.sha256 from link_use join link on key = link where run = ?", (run,)
+    ).fetchall()
+    db.execute("delete from blob_use where run = ?", (run,))
+    db.execute("delete from link_use where run = ?", (run,))
+    db.execute("delete from event where run = ?", (run,))
+    for (head,) in heads:
+        blobs += _forget_chain(db, head)
+    for name in blobs:
+        if db.execute(_UNUSED_BLOB, (name,)).get:
+            db.execute("delete from blob where sha256 = ?", (name,))
+
+
 def _names(db: apsw.Connection, table: str, start: str) -> Sequence[str]:
     # Of our own words; what was asked for is bound.
     order = f"select sha256 from {table} where sha256 {{}} ? order by sha256 limit ?"  # noqa: S608
@@ -142,13 +158,19 @@ def _names(db: apsw.Connection, table: str, start: str) -> Sequence[str]:
     return [name for names in found for (name,) in names][:COLLECTED]
 
 
-def _forget_chain(db: apsw.Connection, name: str) -> None:
-    """And what only this one needed."""
+def _forget_chain(db: apsw.Connection, name: str) -> list[str]:
+    """And what only this one needed. Returns the pictures that went with it."""
+    pictures: list[str] = []
     while found := db.execute(_UNUSED_LINK, (name,)).get:
         key, before = found
+        shown: list[Any] = db.execute(
+            "select sha256 from link_blob where link = ?", (key,)
+        ).fetchall()
+        pictures += [one for (one,) in shown]
         db.execute("delete from link_blob where link = ?", (key,))
         db.execute("delete from link where key = ?", (key,))
         name = db.execute("select sha256 from link where key = ?", (before,)).get
+    return pictures
 
 
 def _put(db: apsw.Connection, name: str, body: bytes) -> None:

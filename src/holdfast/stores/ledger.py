@@ -13,11 +13,11 @@ from hashlib import sha256
 
 import apsw
 
-from holdfast.core.events import Recorded, RunAccepted, StopRequested
+from holdfast.core.events import InputAdded, Recorded, RunAccepted, StopRequested
 from holdfast.core.lease import Lease, remaining
 from holdfast.core.luggage import Carried
 from holdfast.core.messages import lone
-from holdfast.core.session import Noted, SessionDeleted, SessionEvent
+from holdfast.core.session import Noted, SessionDeleted, SessionEvent, last_wish
 from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
@@ -25,13 +25,14 @@ from holdfast.errors import (
     LeaseLost,
     NotFound,
     RunFinished,
+    RunStopping,
     SessionBusy,
     StoreFull,
     WishPending,
 )
 from holdfast.ports import Census, Once
 from holdfast.stores import sessions
-from holdfast.stores.batch import LONG_BODY, Batch, Stir
+from holdfast.stores.batch import LONG_BODY, Batch, Stir, pack_events, stopped
 from holdfast.stores.intake import take_session
 from holdfast.stores.keeping import collect, keep
 from holdfast.stores.reading import KEPT, find_once, link, read
@@ -158,8 +159,17 @@ class Ledger:
             self._hold(run)
         return self._tell(run, batch, seen)
 
-    def wish(self, run_id: str, batch: Batch, seen: int) -> Sequence[Recorded]:
+    def wish(
+        self, run_id: str, batch: Batch, seen: int, once: Once | None = None
+    ) -> Sequence[Recorded]:
+        if once and (earlier := find_once(self._db, once, now=self._now())):
+            raise AlreadyAccepted(earlier)
         run = self._live(run_id)
+        message = any(isinstance(event, InputAdded) for event in batch.events)
+        if message and stopped(self._past(run, seen)):
+            raise RunStopping(run_id)
+        if once:
+            self._remember(once, run_id)
         news = self._tell(run, batch, seen)
         run.wished = run.seq
         # One that is to be stopped need not wait for its turn to end.
@@ -176,6 +186,10 @@ class Ledger:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
         notes = sessions.write_notes(self._db, session_id, events, at=self._now())
         self._stir(session_id, notes)
+        for deleted in events:
+            if isinstance(deleted, SessionDeleted):
+                for run in self._roster.of(session_id):
+                    self.wish(run.id, pack_events((last_wish(deleted),)), run.seq)
         return notes
 
     def _stir(self, session_id: str, notes: Sequence[Noted] = (), *, listed: bool = True) -> None:

@@ -20,6 +20,7 @@ from holdfast.core.events import (
     FINAL,
     WISHES,
     Event,
+    InputAdded,
     Recorded,
     RunAccepted,
     StopRequested,
@@ -27,7 +28,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
-from holdfast.core.session import Noted, SessionEvent
+from holdfast.core.session import Noted, SessionDeleted, SessionEvent, last_wish
 from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
@@ -35,10 +36,12 @@ from holdfast.errors import (
     LeaseLost,
     NotFound,
     RunFinished,
+    RunStopping,
     SessionBusy,
     WishPending,
 )
-from holdfast.ports import Census, Entry, Member, Once, SessionEntry
+from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
+from holdfast.stores.batch import stopped
 from holdfast.stores.memory_sessions import MemorySessions, Session
 from holdfast.stores.watchers import Watchers
 
@@ -148,13 +151,25 @@ class MemoryStore:
         return run.log[seen:]
 
     async def wish(
-        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        wish: Wish,
+        *,
+        seen: int = 0,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
+        if once and (earlier := self._earlier(once)):
+            raise AlreadyAccepted(earlier)
         run = self._find(run_id)
         if run.ended:
             raise RunFinished(run_id)
+        if isinstance(wish, InputAdded) and stopped(run.log[seen:]):
+            raise RunStopping(run_id)
         self._wish(run_id, wish)
+        if once:
+            self._once[once.principal, once.key] = (once.fingerprint, run_id, self._now())
         self._blobs.update(blobs)
         return run.log[seen:]
 
@@ -203,7 +218,13 @@ class MemoryStore:
 
     async def note(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:
         await anyio.lowlevel.checkpoint()
-        return self._sessions.note(session_id, *events)
+        notes = self._sessions.note(session_id, *events)
+        for deleted in events:
+            if isinstance(deleted, SessionDeleted):
+                for run_id in self._sessions[session_id].runs:
+                    if not self._runs[run_id].ended:
+                        self._wish(run_id, last_wish(deleted))
+        return notes
 
     async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
         await anyio.lowlevel.checkpoint()
@@ -219,7 +240,7 @@ class MemoryStore:
         archived: bool | None = False,
         deleted: bool = False,
         text: str = "",
-        before: str = "",
+        before: ListPlace | None = None,
         limit: int = 20,
     ) -> Sequence[SessionEntry]:
         await anyio.lowlevel.checkpoint()

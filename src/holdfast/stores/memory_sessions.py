@@ -20,6 +20,7 @@ from holdfast.core.session import (
     replay_session,
 )
 from holdfast.errors import Conflict, NotFound, SessionGone
+from holdfast.ports import ListPlace
 
 
 @dataclass
@@ -80,22 +81,19 @@ class MemorySessions(dict[str, Session]):
         self._stir(session_id)
 
     def listed(
-        self, *, archived: bool | None, deleted: bool, text: str, before: str
+        self, *, archived: bool | None, deleted: bool, text: str, before: ListPlace | None
     ) -> Sequence[str]:
         """Their ids, in the order of a list."""
         places = {
-            id: (one.state.pinned, one.state.moved_at, place)
-            for place, (id, one) in enumerate(self.items())
+            id: ListPlace(one.state.pinned, one.state.moved_at, id) for id, one in self.items()
         }
-        if before:
-            self.find(before)
         return [
             id
             for id in sorted(self, key=places.__getitem__, reverse=True)
             if (archived is None or self[id].state.archived is archived)
             and (self[id].state.deleted_at is not None) is deleted
             and text.lower() in self[id].state.name.lower()
-            and (not before or places[id] < places[before])
+            and (before is None or places[id] < before)
         ]
 
     def _write(self, session_id: str, *events: SessionEvent) -> Sequence[Noted]:

@@ -102,6 +102,10 @@ class Roster:
         """Those that were set aside. May be asked at any time: a copy is made in one step."""
         return self._aside.copy()
 
+    def of(self, session_id: str) -> Sequence[Run]:
+        """Those of a session, in no order."""
+        return list(self._sessions.get(session_id, {}).values())
+
     def front(self, session_id: str) -> Run | None:
         """The run of the session whose turn it is."""
         live = self._sessions.get(session_id, {}).values() if session_id else ()

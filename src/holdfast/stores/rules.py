@@ -112,6 +112,11 @@ class RuleFile:
                 await anyio.sleep(_PAUSE)
         raise StoreUnavailable(f"{self.path} is being written by another process, without end")
 
+    async def forget(self, session_id: str) -> None:
+        for rule in self.rules():
+            if rule.session == session_id:
+                await anyio.to_thread.run_sync(self.revoke, rule.id)
+
     def rules(self) -> Sequence[Rule]:
         """Those that stand, in the order of the file."""
         return self._look().rules

@@ -34,16 +34,9 @@ from holdfast.errors import (
     NotFound,
     SessionGone,
 )
-from holdfast.ports import Member, SessionEntry
+from holdfast.ports import ListPlace, Member, SessionEntry
+from holdfast.stores.keeping import remove_uses
 from holdfast.stores.reading import entry_of, link
-
-#: What is left of a run, row by row.
-_REMOVE = (
-    "delete from blob_use where run = ?",
-    "delete from link_use where run = ?",
-    "delete from event where run = ?",
-    "delete from run where key = ?",
-)
 
 #: One that has not begun waits for those before it, as if they had been there when it came.
 _FALL_IN = (
@@ -179,7 +172,7 @@ def adopt(db: apsw.Connection) -> None:
 def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str, Sequence[str]]:
     """Remove sessions that were deleted before that time, and whose runs have all ended.
 
-    Returns them, and their runs. What they alone needed of blobs is collected in time.
+    Returns them, and their runs.
     """
     rows: list[Any] = db.execute(
         "select key, id from session where deleted_at < ? and not exists"
@@ -192,9 +185,9 @@ def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str
         runs: list[Any] = db.execute(
             "select key, id from run where session = ? and session != ''", (session_id,)
         ).fetchall()
-        keys = [(run,) for run, _ in runs]
-        for query in _REMOVE:
-            db.executemany(query, keys)
+        for run, _ in runs:
+            remove_uses(db, run)
+            db.execute("delete from run where key = ?", (run,))
         db.execute("delete from session_event where session = ?", (key,))
         db.execute("delete from session where key = ?", (key,))
         gone[session_id] = [run_id for _, run_id in runs]
@@ -237,7 +230,7 @@ def session_entries(
     archived: bool | None,
     deleted: bool,
     text: str,
-    before: str,
+    before: ListPlace | None,
     limit: int,
     aside: Collection[str] = (),
 ) -> Sequence[SessionEntry]:
@@ -249,14 +242,12 @@ def session_entries(
         clauses.append("instr(lower(name), lower(?))")
         values.append(text)
     if before:
-        clauses.append(
-            "(pinned, moved_at, key) < (select pinned, moved_at, key from session where key = ?)"
-        )
-        values.append(_find(db, before).key)
+        clauses.append("(pinned, moved_at, id) < (?, ?, ?)")
+        values += before
     # Of our own words; what was asked for is bound.
     rows: list[Any] = db.execute(
         f"select id, state from session where {' and '.join(clauses)}"  # noqa: S608
-        " order by pinned desc, moved_at desc, key desc limit ?",
+        " order by pinned desc, moved_at desc, id desc limit ?",
         (*values, limit),
     ).fetchall()
     entries = []

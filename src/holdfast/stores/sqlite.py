@@ -35,7 +35,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionEvent
 from holdfast.errors import StoreError, StoreFull, StoreUnavailable
-from holdfast.ports import Census, Entry, Member, Once, SessionEntry
+from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
 from holdfast.stores.batch import Stir, pack_events
 from holdfast.stores.database import grant, open_reader, open_writer
 from holdfast.stores.keeping import look_up, look_up_chain
@@ -158,10 +158,16 @@ class SqliteStore:
         return news
 
     async def wish(
-        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
+        self,
+        run_id: str,
+        wish: Wish,
+        *,
+        seen: int = 0,
+        blobs: Mapping[str, bytes] = {},
+        once: Once | None = None,
     ) -> Sequence[Recorded]:
         given = pack_events((wish,), blobs)
-        news: Sequence[Recorded] = await self._writer.ask(Ledger.wish, run_id, given, seen)
+        news: Sequence[Recorded] = await self._writer.ask(Ledger.wish, run_id, given, seen, once)
         return news
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
@@ -223,7 +229,7 @@ class SqliteStore:
         archived: bool | None = False,
         deleted: bool = False,
         text: str = "",
-        before: str = "",
+        before: ListPlace | None = None,
         limit: int = 20,
     ) -> Sequence[SessionEntry]:
         how = {"archived": archived, "deleted": deleted, "text": text, "before": before}

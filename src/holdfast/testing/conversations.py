@@ -14,7 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.codec import link_messages, note, record
-from holdfast.core.events import InputEdited, RunCancelled, RunCompleted, StopRequested
+from holdfast.core.events import (
+    InputAdded,
+    InputEdited,
+    RunCancelled,
+    RunCompleted,
+    StopRequested,
+)
 from holdfast.core.luggage import Carried
 from holdfast.core.messages import BlobRef, Text, UserMessage
 from holdfast.core.session import (
@@ -33,7 +39,9 @@ from holdfast.errors import (
     AlreadyAccepted,
     Conflict,
     IllegalEvent,
+    KeyReused,
     NotFound,
+    RunStopping,
     SessionBusy,
     SessionGone,
 )
@@ -136,7 +144,6 @@ class ConversationContract:
             store.session("ses_0"),
             store.members("ses_0"),
             store.note("ses_0", SessionRenamed(title="x")),
-            store.sessions(before="ses_0"),
         ):
             with pytest.raises(NotFound):
                 await asked
@@ -227,6 +234,25 @@ class ConversationContract:
         await anyio.sleep(TTL * 1.5)
         assert await store.held(["run_1"]) == frozenset()
 
+    async def test_a_message_after_a_stop_is_not_taken(self, store: Store) -> None:
+        await begin(store, "run_1")
+        await store.wish("run_1", StopRequested())
+        for seen in (0, 1):
+            with pytest.raises(RunStopping):
+                await store.wish("run_1", InputAdded(parts=(Text("and?"),)), seen=seen)
+        assert len(await store.read("run_1")) == 2
+
+    async def test_a_message_is_taken_once(self, store: Store) -> None:
+        await begin(store, "run_1")
+        once, said = Once("ada", "key", "abc"), InputAdded(parts=(Text("and?"),))
+        await store.wish("run_1", said, once=once)
+        with pytest.raises(AlreadyAccepted) as again:
+            await store.wish("run_1", said, once=once)
+        assert again.value.run_id == "run_1"
+        with pytest.raises(KeyReused):
+            await store.accept("run_2", ASKED, once=Once("ada", "key", "other"))
+        assert len(await store.read("run_1")) == 2
+
     # --- finding
 
     async def test_sessions_are_listed_by_when_something_was_last_said(
@@ -242,8 +268,12 @@ class ConversationContract:
         assert await ids(store) == ["ses_1", "ses_3", "ses_2"]
         await store.note("ses_2", SessionPinned(pinned=True))
         assert await ids(store) == ["ses_2", "ses_1", "ses_3"]
-        assert await ids(store, before="ses_2") == ["ses_1", "ses_3"]
-        assert await ids(store, before="ses_1", limit=1) == ["ses_3"]
+        pinned, first = (await store.sessions())[:2]
+        assert await ids(store, before=pinned.place) == ["ses_1", "ses_3"]
+        assert await ids(store, before=first.place, limit=1) == ["ses_3"]
+        # Whoever goes on after a session that has moved meanwhile misses nobody.
+        await store.note("ses_2", SessionPinned(pinned=False))
+        assert await ids(store, before=pinned.place) == ["ses_1", "ses_3", "ses_2"]
         assert await ids(store, text="gREEN") == ["ses_3"]
         assert await ids(store, text="100%") == []
 
@@ -290,6 +320,8 @@ class ConversationContract:
         with pytest.raises(SessionGone):
             await store.note("ses_1", SessionRenamed(title="x"))
         assert (await store.session("ses_1")).state.deleted_at is not None
+        stopped = (await store.read("run_1"))[-1].event
+        assert isinstance(stopped, StopRequested) and stopped.by == "ada"
         await store.note("ses_1", SessionRestored(by="ada"))
         await store.accept("run_2", ASKED)
 
@@ -311,7 +343,7 @@ class ConversationContract:
             with pytest.raises(NotFound):
                 await asked
         assert await store.accepted(once) == "run_1"
-        assert len(await store.read("run_2")) == 1
+        assert len(await store.read("run_2")) == 2
 
     # --- hearing of it
 

@@ -123,10 +123,8 @@ class FaultyStore:
     ) -> Sequence[Recorded]:
         return await self._write(lambda: self._store.append(lease, *events, seen=seen, blobs=blobs))
 
-    async def wish(
-        self, run_id: str, wish: Wish, *, seen: int = 0, blobs: Mapping[str, bytes] = {}
-    ) -> Sequence[Recorded]:
-        return await self._write(lambda: self._store.wish(run_id, wish, seen=seen, blobs=blobs))
+    async def wish(self, run_id: str, wish: Wish, **how: Any) -> Sequence[Recorded]:
+        return await self._write(lambda: self._store.wish(run_id, wish, **how))
 
     async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
         return await self._call(lambda: self._store.read(run_id, after=after))

@@ -11,7 +11,7 @@ create table session (
     sum blob not null
 );
 
-create index session_order on session (pinned, moved_at, key) where deleted_at is null;
+create index session_order on session (pinned, moved_at, id) where deleted_at is null;
 create index session_deleted on session (deleted_at) where deleted_at is not null;
 
 -- As `event`, for sessions.
