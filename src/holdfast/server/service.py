@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from math import inf
@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Entry, Once
 from holdfast.server import requests
+from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
 from holdfast.server.status import Status, damaged, last_event, status, waits_behind
@@ -120,6 +121,7 @@ class Service:
         self._room = 0
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
+        self.attendance = Attendance()
 
     # --- taking in
 
@@ -138,9 +140,14 @@ class Service:
         return Once(principal, hashed, f"{of} {requests.fingerprint(body)}".strip())
 
     async def take_in(
-        self, asked: requests.RunRequest, *, principal: str, once: Once | None = None
+        self,
+        asked: requests.RunRequest,
+        *,
+        principal: str,
+        once: Once | None = None,
+        finish: Callable[[RunAccepted], RunAccepted] = lambda run: run,
     ) -> Submitted:
-        """The same for a request that was read already."""
+        """The same for a request that was read already. `finish` adds what else it said."""
         asked = _as_agreed(asked, await self._session(asked.session_id))
         run, history, blobs = requests.accept(
             asked,
@@ -149,6 +156,7 @@ class Service:
             principal=principal,
             brief=self._briefing,
         )
+        run = finish(run)
         steers = bool(asked.session_id) and asked.on_busy == "steer"
         if steers:
             run = replace(run, message_id=run.message_id or _named_after(once))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import anyio
 
 from holdfast.calls.tasks import task_group
-from holdfast.core.events import FINAL
+from holdfast.core.events import FINAL, Recorded
 from holdfast.server.frames import CLOSED, KEEPALIVE, Projection, draining, retracted_attempts
 from holdfast.server.service import Service
 
@@ -51,6 +51,12 @@ class Caller(Protocol):
 
     def when_gone(self, leave: Callable[[], None]) -> None:
         """Have this called when they have left; at once if they have already."""
+
+
+class View(Protocol):
+    """What a reader is shown of a run, which is fed its journal."""
+
+    def frames(self, recorded: Recorded) -> bytes: ...
 
 
 class Stream(ABC):
@@ -142,11 +148,19 @@ class RunStream(Stream):
         super().__init__(service)
         self._run_id, self._after = run_id, after
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._service.attendance.reading(self._run_id):
+            await super().__call__(scope, receive, send)
+
     async def prepare(self) -> None:
         stored = await self._service.journal(self._run_id)
         # The reader may take its time over them, so they are read again as it goes.
-        retracted, self._known = retracted_attempts(stored), stored[-1].seq
-        self._view = Projection(self._run_id, after=self._after, retracted=retracted)
+        self._known, self._view = stored[-1].seq, self.view(stored)
+
+    def view(self, stored: Sequence[Recorded]) -> View:
+        """Of the run, to a reader who comes when this much is on record."""
+        retracted = retracted_attempts(stored)
+        return Projection(self._run_id, after=self._after, retracted=retracted)
 
     async def tell(self) -> None:
         frames = bytearray()

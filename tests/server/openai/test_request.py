@@ -4,19 +4,23 @@ import pytest
 
 from holdfast.config import ModelSettings, Settings
 from holdfast.core.messages import Text
+from holdfast.core.run import replay
 from holdfast.server.openai.request import (
     Echo,
     OpenAIRequest,
-    admit,
     biases,
+    finish,
     length,
     on_disconnect,
+    read_echo,
     sampling,
     shape,
     stops,
 )
 from holdfast.server.problems import Problem
-from holdfast.server.requests import RunRequest
+from holdfast.server.requests import RunRequest, accept
+from holdfast.server.status import KEPT, said_of_it, status
+from tests.core.stories import accepted, journal
 
 
 def refused(read, *given):
@@ -40,12 +44,28 @@ def test_options_go_to_each_model_that_may_be_asked():
     )
     run = RunRequest(parts=(Text("hi"),), model="main", reasoning_effort="low")
     request = OpenAIRequest(run=run, options={"temperature": 0.5})
-    admission = admit(request, settings=settings, tools=(), principal="ada")
-    assert [choice.options for choice in admission.run.models] == [
+    admission = accept(run, settings=settings, tools=(), principal="ada")
+    finished = finish(request, admission.run)
+    assert [choice.options for choice in finished.models] == [
         {"temperature": 0.5, "seed": 3, "reasoning_effort": "low"},
         {"temperature": 0.5, "reasoning_effort": "low"},
     ]
-    assert (admission.run.asked_model, admission.run.principal) == ("main", "ada")
+    assert (finished.asked_model, finished.principal, finished.metadata) == ("main", "ada", {})
+
+
+def test_what_a_request_said_of_itself_is_kept_with_the_run_and_told_to_nobody_else():
+    echo = Echo(instructions="Be brief.", store=False, text={"format": {"type": "text"}})
+    request = OpenAIRequest(run=RunRequest(parts=(Text("hi"),)), echo=echo)
+    run = finish(request, accepted(metadata={"a": "b"}))
+    assert read_echo(run) == echo
+    assert said_of_it(run.metadata) == {"a": "b"}
+    assert status("run_1", replay(journal(run)), created_at=0.0).metadata == {"a": "b"}
+
+
+@pytest.mark.parametrize("kept", ["", "nonsense", "[]", '{"store": 5}'])
+def test_what_is_kept_and_means_nothing_is_passed_over(kept):
+    assert read_echo(accepted(metadata={KEPT: kept})) == Echo()
+    assert read_echo(accepted()) == read_echo(None) == Echo()
 
 
 def test_an_echo_is_told_as_the_wire_has_it():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from holdfast.config import Settings
-from holdfast.core.messages import ToolSpec
+from holdfast.core.events import RunAccepted
 from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
-from holdfast.server.requests import Admission, Brief, RunRequest, accept
+from holdfast.server.requests import RunRequest
+from holdfast.server.status import KEPT
 
 Disconnect: TypeAlias = Literal["", "stop", "continue"]
 
@@ -26,7 +26,7 @@ LONGEST_TOKEN = 100
 LARGEST_SHAPE = 200_000
 
 
-class Echo(Struct, frozen=True, kw_only=True):
+class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request said of itself, and its response says again. The run does not depend on it.
 
     `conversation` is the session that was named, if one was.
@@ -74,22 +74,21 @@ class OpenAIRequest(Struct, frozen=True, kw_only=True):
     echo: Echo = Echo()
 
 
-def admit(
-    request: OpenAIRequest,
-    *,
-    settings: Settings,
-    tools: Sequence[ToolSpec],
-    principal: str,
-    brief: Brief | None = None,
-) -> Admission:
+def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
     """The run as it will stand in its journal: as any other, and its options with its models."""
-    admission = accept(
-        request.run, settings=settings, tools=tools, principal=principal, brief=brief
-    )
     models = tuple(
-        replace(choice, options=choice.options | request.options) for choice in admission.run.models
+        replace(choice, options=choice.options | request.options) for choice in run.models
     )
-    return admission._replace(run=replace(admission.run, models=models))
+    said = {KEPT: msgspec.json.encode(request.echo).decode()} if request.echo != Echo() else {}
+    return replace(run, models=models, metadata={**run.metadata, **said})
+
+
+def read_echo(run: RunAccepted | None) -> Echo:
+    """What the request said of itself. One that came another way said nothing."""
+    try:
+        return msgspec.json.decode(run.metadata.get(KEPT, "{}") if run else "{}", type=Echo)
+    except (ValueError, RecursionError):
+        return Echo()
 
 
 # --- what both ways have in common -----------------------------------------------------

@@ -1,0 +1,63 @@
+"""Who reads which run, for those that are to end with their last reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+
+import anyio
+
+
+@dataclass
+class _Room:
+    """`guards` wait for it to be empty. `stirred` is set when anybody comes or goes."""
+
+    readers: int = 0
+    guards: int = 0
+    stirred: anyio.Event = field(default_factory=anyio.Event)
+
+    def stir(self) -> None:
+        self.stirred.set()
+        self.stirred = anyio.Event()
+
+
+class Attendance:
+    def __init__(self) -> None:
+        self._rooms: dict[str, _Room] = {}
+
+    @contextmanager
+    def reading(self, run_id: str) -> Iterator[None]:
+        """Somebody reads it for as long as this lasts."""
+        room = self._rooms.setdefault(run_id, _Room())
+        room.readers += 1
+        room.stir()
+        try:
+            yield
+        finally:
+            room.readers -= 1
+            room.stir()
+            self._clear(run_id, room)
+
+    async def deserted(self, run_id: str, seconds: float) -> None:
+        """Return once nobody has read it for so long. Whoever looks in, however briefly, counts."""
+        room = self._rooms.setdefault(run_id, _Room())
+        room.guards += 1
+        try:
+            while await _stirs(room, within=inf if room.readers else seconds):
+                pass
+        finally:
+            room.guards -= 1
+            self._clear(run_id, room)
+
+    def _clear(self, run_id: str, room: _Room) -> None:
+        if not room.readers and not room.guards:
+            del self._rooms[run_id]
+
+
+async def _stirs(room: _Room, *, within: float) -> bool:
+    with anyio.move_on_after(within):
+        await room.stirred.wait()
+        return True
+    return False
