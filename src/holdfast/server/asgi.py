@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Never
 
 from litestar import Litestar, MediaType, Response, get, post
@@ -20,6 +21,8 @@ from holdfast.server.about import About
 from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
+from holdfast.server.openai.chat_routes import CHAT_ROUTES
+from holdfast.server.openai.response_routes import RESPONSE_ROUTES
 from holdfast.server.problems import (
     Problem,
     malformed,
@@ -284,6 +287,8 @@ ROUTES = [
     *SESSION_ROUTES,
     *COMPATIBLE_ROUTES,
     *CARRY_ROUTES,
+    *CHAT_ROUTES,
+    *RESPONSE_ROUTES,
 ]
 
 
@@ -376,7 +381,9 @@ def _methods(request: Ask) -> list[str]:
 
 
 def _fits(components: Sequence[object], words: Sequence[str]) -> bool:
-    """What is no word of an address stands for any."""
+    """What is no word of an address stands for any, and a path for all the rest."""
+    if components and getattr(components[-1], "type", None) is Path:
+        words = words[: len(components)]
     if len(components) != len(words):
         return False
     return all(

@@ -1,0 +1,97 @@
+"""Responses that are kept: found by their id, cancelled, deleted.
+
+Behind each is a run, and a run is never removed by itself. So that a response was deleted is noted
+where people find what was put away: as a session of its name, archived, in which nothing was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.core.events import Recorded, RunAccepted
+from holdfast.core.session import SessionArchived, SessionCreated
+from holdfast.errors import Conflict, NotFound, RunFinished, SessionGone
+from holdfast.server.openai.ids import run_id
+from holdfast.server.openai.request import Echo, read_echo
+from holdfast.server.openai.response_object import response_object
+from holdfast.server.problems import Problem
+from holdfast.server.requests import STOPPED
+from holdfast.server.service import Service
+
+#: Where a session that says that a response was deleted comes from.
+DELETED = "openai.deleted"
+
+#: Seconds in which a run that is stopped should have ended. It is told as it stands then.
+PATIENCE = 5.0
+
+
+class Found(NamedTuple):
+    """A run that is kept as a response, and its journal at that moment."""
+
+    run_id: str
+    journal: Sequence[Recorded]
+
+    @property
+    def accepted(self) -> RunAccepted | None:
+        first = self.journal[0].event
+        return first if isinstance(first, RunAccepted) else None
+
+    @property
+    def echo(self) -> Echo:
+        return read_echo(self.accepted)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        return response_object(self.run_id, self.journal, echo=self.echo)
+
+
+class Kept:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def find(self, id: str, *, named: str = "response") -> Found:
+        """Raises Problem for one that there is not, or that was not to be kept."""
+        run = run_id(id, named=named)
+        try:
+            found = Found(run, await self._service.journal(run))
+        except NotFound as error:
+            raise _missing(id, named) from error
+        if not found.echo.store or await self._deleted(id):
+            raise _missing(id, named)
+        return found
+
+    async def cancel(self, id: str, *, principal: str) -> Mapping[str, Any]:
+        """The response as it stands then. One that has ended stays as it is."""
+        found = await self.find(id)
+        await self._stop(found.run_id, principal)
+        await self._service.status(found.run_id, wait=PATIENCE)
+        return (await self.find(id)).told
+
+    async def delete(self, id: str, *, principal: str) -> None:
+        found = await self.find(id)
+        await self._stop(found.run_id, principal)
+        begun = SessionCreated(title=f"Deleted response {id}", surface=DELETED, principal=principal)
+        try:
+            await self._service.store.note(id, begun, SessionArchived(archived=True, by=principal))
+        except (Conflict, SessionGone) as error:
+            raise _missing(id, "response") from error
+
+    async def _stop(self, run_id: str, principal: str) -> None:
+        try:
+            await self._service.runs.stop(run_id, by=principal, reason=STOPPED)
+        except RunFinished:
+            pass  # all the better
+
+    async def _deleted(self, id: str) -> bool:
+        try:
+            state = (await self._service.store.session(id)).state
+        except NotFound:
+            return False
+        return state.surface == DELETED
+
+
+def _missing(id: str, named: str) -> Problem:
+    return Problem(
+        404, f"there is no response {id}", code=f"{named}_not_found", param=f"{named}_id"
+    )

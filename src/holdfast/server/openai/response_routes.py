@@ -1,0 +1,146 @@
+"""The routes of OpenAI's responses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Response, delete, get, post
+from litestar.params import PathParameter, QueryParameter
+
+from holdfast.server.bodies import count
+from holdfast.server.openai.chat_routes import Key
+from holdfast.server.openai.kept import Found, Kept
+from holdfast.server.openai.reference import RESPONSE, telling
+from holdfast.server.openai.response_object import MOST_ITEMS, USUAL_ITEMS, Order, input_items
+from holdfast.server.openai.streams import ResponseStream, ended
+from holdfast.server.openai.taking import given, take_response
+from holdfast.server.problems import malformed
+from holdfast.server.reference import taking
+from holdfast.server.requests import cursor
+from holdfast.server.routing import Ask, Streamed, TheService, refusals, who
+
+Id = Annotated[str, PathParameter(description="The response's id.", max_length=256)]
+_FLAGS = {None: False, "": False, "false": False, "true": True}
+
+
+@post(
+    "/v1/responses",
+    status_code=200,
+    responses=refusals(404, 409, 415, 429),
+    operation_class=telling(taking(RESPONSE, "input")),
+    summary="Ask for a response, for OpenAI's clients",
+)
+async def create_response(
+    request: Ask, service: TheService, idempotency_key: Key = None
+) -> Response[Any]:
+    """With `stream`, as it comes; with `background`, as it stands now. X-Run-Id names the run."""
+    principal = who(request)
+    taken = await take_response(
+        service, await request.body(), principal=principal, key=idempotency_key
+    )
+    if taken.asked.stream:
+        return Streamed(ResponseStream(service, taken.run_id, taken=taken))
+    if taken.asked.background:
+        journal = await service.journal(taken.run_id)
+    else:
+        caller = request.scope["state"]["caller"]
+        journal = await ended(service, taken, caller, by=principal)
+    told = Found(taken.run_id, journal).told
+    return Response(told, status_code=200, headers=taken.headers)
+
+
+@get(
+    "/v1/responses/{id:str}",
+    responses=refusals(404),
+    operation_class=telling(),
+    summary="A response, for OpenAI's clients",
+)
+async def read_response(
+    service: TheService,
+    id: Id,
+    stream: Annotated[
+        str | None, QueryParameter(description="true to follow it from the start.")
+    ] = None,
+    starting_after: Annotated[
+        str | None,
+        QueryParameter(description="Only events after the one of this sequence_number."),
+    ] = None,
+) -> Response[Any]:
+    """For as long as its run is kept, from any of its events on."""
+    if stream not in _FLAGS:
+        raise malformed("stream must be true or false", param="stream")
+    found = await Kept(service).find(id)
+    if _FLAGS[stream]:
+        after = cursor(None, starting_after)
+        return Streamed(ResponseStream(service, found.run_id, after=after))
+    return Response(found.told, headers={"X-Run-Id": found.run_id})
+
+
+@post(
+    "/v1/responses/{id:str}/cancel",
+    status_code=200,
+    responses=refusals(404, 415),
+    summary="Cancel a response, for OpenAI's clients",
+)
+async def cancel_response(request: Ask, service: TheService, id: Id) -> dict[str, Any]:
+    """One that has ended stays as it is."""
+    return dict(await Kept(service).cancel(id, principal=who(request)))
+
+
+@delete(
+    "/v1/responses/{id:str}",
+    status_code=200,
+    responses=refusals(404),
+    summary="Delete a response, for OpenAI's clients",
+)
+async def delete_response(request: Ask, service: TheService, id: Id) -> dict[str, Any]:
+    """It is stopped, and found no more as a response. The journal of its run stays."""
+    await Kept(service).delete(id, principal=who(request))
+    return {"id": id, "object": "response", "deleted": True}
+
+
+@get(
+    "/v1/responses/{id:str}/input_items",
+    responses=refusals(404),
+    summary="What a response was asked, for OpenAI's clients",
+)
+async def read_input_items(
+    service: TheService,
+    id: Id,
+    after: Annotated[str | None, QueryParameter(description="Go on after this item.")] = None,
+    limit: Annotated[
+        str | None, QueryParameter(description="At most so many, up to 100; 20 unless given.")
+    ] = None,
+    order: Annotated[
+        str | None, QueryParameter(description="asc, or desc, which is usual: the last first.")
+    ] = None,
+) -> dict[str, Any]:
+    found = await Kept(service).find(id)
+    items = input_items(
+        found.run_id,
+        found.journal,
+        history=await given(service.store, found.accepted) if found.accepted else (),
+        after=after or "",
+        limit=count(limit, "limit", usual=USUAL_ITEMS, most=MOST_ITEMS),
+        order=_order(order),
+    )
+    return dict(items)
+
+
+def _order(said: str | None) -> Order:
+    match said:
+        case "asc":
+            return "asc"
+        case None | "" | "desc":
+            return "desc"
+        case _:
+            raise malformed("order must be asc or desc", param="order")
+
+
+RESPONSE_ROUTES = (
+    create_response,
+    read_response,
+    cancel_response,
+    delete_response,
+    read_input_items,
+)

@@ -1,0 +1,141 @@
+"""Requests of OpenAI's clients taken in: each becomes a run, or the run that it led to before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.core.codec import decode_history
+from holdfast.core.events import RunAccepted
+from holdfast.core.fit import conversation
+from holdfast.core.messages import Message, UserMessage
+from holdfast.core.run import replay
+from holdfast.engine.recall import Recall
+from holdfast.ports import Store
+from holdfast.server.bodies import session_id
+from holdfast.server.openai.chat_request import read_chat
+from holdfast.server.openai.kept import Kept
+from holdfast.server.openai.request import OpenAIRequest, finish
+from holdfast.server.openai.response_request import read_response
+from holdfast.server.problems import Problem, malformed
+from holdfast.server.requests import RunRequest
+from holdfast.server.service import Service
+
+#: Headers by which a client names the conversation, the first that is there counts.
+SESSION_HEADERS = ("X-Hermes-Session-Id", "X-OpenWebUI-Chat-Id", "X-Session-Id")
+
+#: Messages of a conversation that are gone on with, where it may be cut.
+MOST_EARLIER = 100
+
+
+class Taken(NamedTuple):
+    """`goes_on`: also when nobody reads it any more."""
+
+    run_id: str
+    asked: OpenAIRequest
+    replayed: bool
+
+    @property
+    def goes_on(self) -> bool:
+        asked = self.asked
+        if asked.on_disconnect:
+            return asked.on_disconnect == "continue"
+        return bool(asked.run.session_id or asked.background or asked.store)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        told = {"X-Run-Id": self.run_id}
+        if self.asked.run.session_id.isascii() and self.asked.run.session_id:
+            told["X-Hermes-Session-Id"] = self.asked.run.session_id
+        if self.asked.ignored:
+            told["X-Holdfast-Ignored"] = ", ".join(self.asked.ignored)
+        if self.replayed:
+            told["Idempotency-Replayed"] = "true"
+        return told
+
+
+async def take_chat(
+    service: Service, body: bytes, *, principal: str, key: str | None, headers: Mapping[str, str]
+) -> Taken:
+    """Raises Problem or HoldfastError."""
+    asked, session = read_chat(body), session_of(headers)
+    asked = replace(asked, run=replace(asked.run, session_id=session))
+    once = service.once(body, principal=principal, key=key, of=f"chat {session}".strip())
+    submitted = await service.take_in(
+        asked.run, principal=principal, once=once, finish=partial(finish, asked)
+    )
+    return Taken(submitted.run_id, asked, submitted.replayed)
+
+
+async def take_response(service: Service, body: bytes, *, principal: str, key: str | None) -> Taken:
+    """Raises Problem or HoldfastError."""
+    asked = read_response(body)
+    if asked.background and not asked.store:
+        raise malformed("a response in the background has to be stored", param="background")
+    once = service.once(body, principal=principal, key=key, of="response")
+    run = _joined(asked.run) if asked.run.session_id else await _continued(service, asked)
+    submitted = await service.take_in(
+        run, principal=principal, once=once, finish=partial(finish, asked)
+    )
+    return Taken(submitted.run_id, asked, submitted.replayed)
+
+
+def session_of(headers: Mapping[str, str]) -> str:
+    """The session that is named in the headers of a request, "" if none is."""
+    for name in SESSION_HEADERS:
+        if headers.get(name):
+            return session_id({name: headers[name]}, name)
+    return ""
+
+
+def _joined(run: RunRequest) -> RunRequest:
+    """What was said before is known to the session, so all that is given is new."""
+    if not run.history:
+        return run
+    new = [message.parts for message in run.history if isinstance(message, UserMessage)]
+    if len(new) < len(run.history):
+        raise malformed(
+            "with 'conversation', 'input' has only messages of a user: what was answered before is"
+            " known",
+            param="input",
+        )
+    parts = (part for parts in (*new, run.parts) for part in parts)
+    return replace(run, parts=tuple(parts), history=())
+
+
+async def _continued(service: Service, asked: OpenAIRequest) -> RunRequest:
+    """With what was said up to and with the response it goes on from, if it names one."""
+    run = asked.run
+    earlier: tuple[Message, ...] = ()
+    if run.previous_response_id:
+        earlier = await _up_to(service, run.previous_response_id)
+    history = (*earlier, *run.history)
+    if asked.echo.truncation == "auto":
+        history = history[-MOST_EARLIER:]
+    return replace(run, history=history)
+
+
+async def _up_to(service: Service, response_id: str) -> tuple[Message, ...]:
+    kept = await Kept(service).find(response_id, named="previous_response")
+    state = replay(kept.journal)
+    if state.accepted is None or not state.ended:
+        raise Problem(
+            409,
+            f"response {response_id} has not come to an end yet",
+            code="previous_response_in_progress",
+            param="previous_response_id",
+        )
+    before = await given(service.store, state.accepted)
+    if state.accepted.session_id and not state.accepted.history:
+        session = state.accepted.session_id
+        before = await Recall(most=0).before(service.store, session, kept.run_id)
+    return (*before, *conversation(state))
+
+
+async def given(store: Store, accepted: RunAccepted) -> tuple[Message, ...]:
+    """The conversation that came with a request."""
+    chains = [await store.chain(ref.sha256) for ref in accepted.history]
+    return decode_history(body for chain in chains for body in chain)
