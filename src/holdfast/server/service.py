@@ -161,7 +161,7 @@ class Service:
         if steers:
             run = replace(run, message_id=run.message_id or _named_after(once))
         # A request that was taken in is answered as it was, whatever the state of things now.
-        if once and (earlier := await self._earlier(once)):
+        if once and (earlier := await self.earlier(once)):
             return Submitted(earlier, True, await self._how(earlier, run.message_id))
         if steers and (heard := await self._heard(run, once)):
             return heard
@@ -218,7 +218,8 @@ class Service:
             return Submitted(member.run_id, True, how)
         return None
 
-    async def _earlier(self, once: Once) -> str | None:
+    async def earlier(self, once: Once) -> str | None:
+        """The run that this request led to before. Raises Problem if it was another request."""
         try:
             return await self._store.accepted(once)
         except KeyReused as error:

@@ -120,36 +120,34 @@ async def test_a_response_that_was_not_to_be_stored_is_not_found_later(inside):
         assert (both.status, both.error["param"]) == (400, "background")
 
 
-@pytest.mark.parametrize("id", ["resp_none", "run_none", "x"])
-async def test_what_there_is_not_is_not_found(inside, id):
+async def test_what_there_is_not_is_not_found(inside):
     async with inside(ScriptedModel()) as served:
-        where = f"{RESPONSES}/{id}"
-        for answer in (
-            await served.get(where),
-            await served.get(f"{where}/input_items"),
-            await served.post(f"{where}/cancel"),
-            await served.delete(where),
-        ):
-            assert refused(answer) == (404, "response_not_found")
-        later = await served.post(RESPONSES, {"input": "hi", "previous_response_id": id})
-        assert refused(later) == (404, "previous_response_not_found")
+        for id in ("resp_none", "run_none", "x"):
+            where = f"{RESPONSES}/{id}"
+            for answer in (
+                await served.get(where),
+                await served.get(f"{where}/input_items"),
+                await served.post(f"{where}/cancel"),
+                await served.delete(where),
+            ):
+                assert refused(answer) == (404, "response_not_found")
+            later = await served.post(RESPONSES, {"input": "hi", "previous_response_id": id})
+            assert refused(later) == (404, "previous_response_not_found")
 
 
-@pytest.mark.parametrize(
-    ("query", "param"),
-    [
-        ("?stream=perhaps", "stream"),
-        ("/input_items?order=up", "order"),
-        ("/input_items?limit=0", "limit"),
-        ("/input_items?limit=101", "limit"),
-        ("/input_items?after=x", "after"),
-    ],
-)
-async def test_what_cannot_be_asked_is_refused_by_its_name(inside, query, param):
+async def test_what_cannot_be_asked_is_refused_by_its_name(inside):
+    wrong = {
+        "?stream=perhaps": "stream",
+        "/input_items?order=up": "order",
+        "/input_items?limit=0": "limit",
+        "/input_items?limit=101": "limit",
+        "/input_items?after=x": "after",
+    }
     async with inside(ScriptedModel(["Hello!"])) as served:
         whole = await respond(served)
-        answer = await served.get(f"{RESPONSES}/{whole['id']}{query}")
-        assert (answer.status, answer.error["param"]) == (400, param)
+        for query, param in wrong.items():
+            answer = await served.get(f"{RESPONSES}/{whole['id']}{query}")
+            assert (answer.status, answer.error["param"]) == (400, param)
 
 
 # --- what came before

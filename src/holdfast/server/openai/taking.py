@@ -48,8 +48,10 @@ class Taken(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         told = {"X-Run-Id": self.run_id}
-        if self.asked.run.session_id.isascii() and self.asked.run.session_id:
-            told["X-Hermes-Session-Id"] = self.asked.run.session_id
+        session = self.asked.run.session_id
+        # A session may have a name that no header can hold.
+        if session and session.isascii():
+            told["X-Hermes-Session-Id"] = session
         if self.asked.ignored:
             told["X-Holdfast-Ignored"] = ", ".join(self.asked.ignored)
         if self.replayed:
@@ -76,6 +78,9 @@ async def take_response(service: Service, body: bytes, *, principal: str, key: s
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
     once = service.once(body, principal=principal, key=key, of="response")
+    # What it went on from may have been deleted since.
+    if once and (earlier := await service.earlier(once)):
+        return Taken(earlier, asked, replayed=True)
     run = _joined(asked.run) if asked.run.session_id else await _continued(service, asked)
     submitted = await service.take_in(
         run, principal=principal, once=once, finish=partial(finish, asked)
