@@ -111,14 +111,16 @@ def test_every_answer_is_as_described(server, schema, ended, talk, mode):
         lasting = case.path not in ENDLESS and case.method.upper() != "DELETE"
         if known and "session_id" in case.path_parameters and lasting:
             case.path_parameters["session_id"] = talk
+        if known and "id" in case.path_parameters and lasting:
+            case.path_parameters["id"] = ended.replace("run_", "resp_")
         response = case.call(headers=server.headers, timeout=20)
         case.validate_response(response, checks=CHECKS)
         statuses.add(response.status_code)
 
     for operation in operations(schema):
         if operation.path != "/v1/events":
-            # There are many of sessions, and what they share is tried with each.
-            few = "/sessions" in operation.path
+            # There are many of these, and what they share is tried with each.
+            few = "/sessions" in operation.path or "/responses/" in operation.path
             try_out(operation, mode, EXAMPLES // 2 if few else EXAMPLES, check)
     assert statuses >= {200, 400, 404}
     assert server.log == ""

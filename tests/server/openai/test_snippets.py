@@ -1,0 +1,81 @@
+"""What docs/clients.md shows, run against a server as a reader would run it."""
+
+import os
+import shutil
+import subprocess
+
+import anyio
+import pytest
+
+from tests.server.conftest import Server
+from tests.test_docs import ROOT, snippets
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
+
+PAGE = ROOT / "docs/clients.md"
+SNIPPETS = list(snippets("docs/clients.md", PAGE.read_text()))
+SERVED = [one for one in SNIPPETS if "served" in one.words]
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory):
+    """As the page says it should be, for a server of the demo model."""
+    server = Server(tmp_path_factory.mktemp("snippets"))
+    calm = '[tools]\nterminal = false\napproval = "deny"\n'
+    server.launch('[models.demo]\nwire = "demo"\noptions = { pace = 0 }\n' + calm)
+    anyio.run(server.ready)
+    named = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": server.key}
+    yield {**os.environ, **named}  # noqa: TID251 (to be handed on)
+    server.kill()
+
+
+def run(words, environ, **options):
+    done = subprocess.run(
+        words, env=environ, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def written_in(language):
+    found = [one for one in SERVED if one.language == language]
+    assert found
+    return pytest.mark.parametrize("snippet", found, ids=str)
+
+
+def test_nothing_on_the_page_is_left_out():
+    assert {one.language for one in SERVED} == {"python", "js", "sh"}
+
+
+@written_in("python")
+def test_a_python_snippet_runs(snippet, environ, monkeypatch, capsys):
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, environ[name])
+    names = {"__name__": "__main__"}
+    try:
+        exec(snippet.body, names)
+    finally:
+        names["client"].close()
+    assert "That was all I can show." in capsys.readouterr().out
+
+
+@written_in("sh")
+def test_a_curl_snippet_runs(snippet, environ):
+    if not shutil.which("curl"):
+        pytest.skip("there is no curl here")
+    said = run(["sh", "-ec", snippet.body], environ)
+    assert '"id":"demo"' in said and "data: [DONE]" in said
+
+
+@pytest.mark.soak  # it asks the network for the client
+@written_in("js")
+def test_a_javascript_snippet_runs(snippet, environ, tmp_path):
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("there is no node here")
+    install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "openai"]
+    done = subprocess.run(install, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    if done.returncode:
+        pytest.skip("the client could not be fetched")
+    (tmp_path / "snippet.mjs").write_text(snippet.body)
+    said = run(["node", "snippet.mjs"], environ, cwd=tmp_path)
+    assert said.count("That was all I can show.") == 2
