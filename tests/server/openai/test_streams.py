@@ -46,6 +46,20 @@ async def test_a_run_whose_reader_left_is_stopped_to_the_second(inside, stream):
         assert await status(served) == "cancelled"
 
 
+async def test_a_run_that_is_for_more_than_its_readers_goes_on_for_as_long_as_it_takes(inside):
+    async with inside(ScriptedModel(["a", Silence(60), "b"])) as served:
+        async with task_group() as tasks:
+            caller = Leaver()
+            ask = lambda: served.post(CHAT, asking(stream=True, store=True), caller=caller)  # noqa: E731
+            tasks.start_soon(ask)
+            await anyio.sleep(1)
+            caller.leave()
+            await anyio.sleep(10 * LINGER)
+            assert await status(served) == "running"
+            await anyio.sleep(20)
+        assert await status(served) == "completed"
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_run_that_ended_meanwhile_is_left_as_it_is(inside, stream):
     async with inside(ScriptedModel(["a", Silence(3), "b"])) as served:
