@@ -95,6 +95,7 @@ async def test_a_feature_is_true_only_if_there_is_an_endpoint_for_it(inside):
         "tool_progress_events": "run_events",
         "chat_completions": "chat_completions",
         "chat_completions_streaming": "chat_completions",
+        "session_continuity_header": "chat_completions",
         "responses_api": "responses",
         "responses_streaming": "response",
         "session_resources": "sessions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ _ENDPOINTS = {
     "openapi": ("GET", "/openapi.json"),
 }
 
-_FEATURES = {
+_FEATURES: Mapping[str, bool | str] = {
     "run_submission": True,
     "run_status": True,
     "run_list": True,
@@ -70,6 +70,7 @@ _FEATURES = {
     "chat_completions_streaming": True,
     "responses_api": True,
     "responses_streaming": True,
+    "session_continuity_header": "X-Hermes-Session-Id",
     "session_resources": True,
     "session_chat": True,
     "session_chat_streaming": True,

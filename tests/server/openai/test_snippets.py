@@ -1,10 +1,13 @@
 """What docs/clients.md shows, run against a server as a reader would run it."""
 
+import json
 import os
 import shutil
 import subprocess
+from functools import partial
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from tests.server.conftest import Server
@@ -67,15 +70,42 @@ def test_a_curl_snippet_runs(snippet, environ):
     assert '"id":"demo"' in said and "data: [DONE]" in said
 
 
-@pytest.mark.soak  # it asks the network for the client
-@written_in("js")
-def test_a_javascript_snippet_runs(snippet, environ, tmp_path):
+@pytest.fixture(scope="module")
+def node_folder(tmp_path_factory):
+    """Where the official client for node is. It has to be fetched, so this is for the long tests."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("there is no node here")
+    folder = tmp_path_factory.mktemp("node")
     install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "openai"]
-    done = subprocess.run(install, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(install, cwd=folder, capture_output=True, timeout=60, check=False)
     if done.returncode:
         pytest.skip("the client could not be fetched")
-    (tmp_path / "snippet.mjs").write_text(snippet.body)
-    said = run(["node", "snippet.mjs"], environ, cwd=tmp_path)
+    return folder
+
+
+@pytest.mark.soak
+@written_in("js")
+def test_a_javascript_snippet_runs(snippet, environ, node_folder):
+    (node_folder / "snippet.mjs").write_text(snippet.body)
+    said = run(["node", "snippet.mjs"], environ, cwd=node_folder)
     assert said.count("That was all I can show.") == 2
+
+
+@pytest.mark.soak
+async def test_the_official_client_for_node_is_served_as_the_other_is(host, environ, node_folder):
+    shutil.copy(ROOT / "tests/server/openai/client.mjs", node_folder)
+    named = {"OPENAI_BASE_URL": f"{host.url}/v1", "OPENAI_API_KEY": host.key}
+    run_it = partial(run, ["node", "client.mjs"], {**environ, **named}, cwd=node_folder)
+    assert json.loads(await anyio.to_thread.run_sync(run_it)) == {
+        "chat": "Hello!",
+        "streamed": "Hello!",
+        "parsed": {"sum": 2},
+        "rest": "lo!",
+        "whole": "Hello!",
+        "followed": "Hello!",
+        "cancelled": "cancelled",
+        "items": ["user"],
+        "refused": ["BadRequestError", 400, "unsupported_n"],
+        "missing": ["NotFoundError", 404, "response_not_found"],
+        "stranger": ["AuthenticationError", 401, "invalid_api_key"],
+    }
