@@ -27,8 +27,8 @@ def test_an_object_is_read_as_it_is():
 
 def test_a_field_that_means_nothing_is_named_unless_it_cannot_be_shown():
     only({"title": 1}, ("title", "pinned"), code="x")
-    found = refusal(only, {"titel": 1}, ("title", "pinned"), code="unsupported")
-    assert (found.param, found.code) == ("titel", "unsupported")
+    found = refusal(only, {"shade": 1}, ("title", "pinned"), code="unsupported")
+    assert (found.param, found.code) == ("shade", "unsupported")
     assert found.message.endswith("only title, pinned")
     assert refusal(only, {"a\nb": 1}, ("title",), code="x").param == "that"
 

@@ -61,7 +61,7 @@ async def test_a_session_that_is_there_is_not_created_again_even_if_it_was_delet
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"titel": "x"}, "unsupported_session_field"),
+        ({"shade": "x"}, "unsupported_session_field"),
         ({"title": 5}, "invalid_title"),
         ({"title": "a\nb"}, "invalid_title"),
         ({"title": "x" * (LONGEST_TITLE + 1)}, "invalid_title"),
