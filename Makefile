@@ -16,7 +16,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help run test check fix soak lock clean
+.PHONY: help run test check cover fix soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,8 +36,10 @@ check: $(DEV) ## all that must pass before a change goes in: format, lint, types
 	@echo "spelling" && $(BIN)/codespell
 	@echo "types" && $(BIN)/python -m mypy
 	@echo "layers" && $(BIN)/lint-imports --no-cache
-	@echo "tests" && $(PYTEST) -q $(PARALLEL) -m "not soak and not seeds" --cov --cov-report=term
-	@echo "seeds" && $(PYTEST) -q $(PARALLEL) -m "seeds and not soak"
+	@echo "tests" && $(PYTEST) -q $(PARALLEL)
+
+cover: $(DEV) ## which lines and branches the tests reach; the seeds are not traced, they take long
+	@$(PYTEST) -q $(PARALLEL) -m "not soak and not seeds" --cov --cov-report=term
 
 fix: $(DEV) ## format the code and mend what a tool can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
