@@ -62,9 +62,11 @@ class Line:
             await self.reader.readuntil(words)
 
     async def leave(self):
+        """Returns when that was: not later than anybody could notice."""
+        left = time.time()  # noqa: TID251 (to be compared with what another process wrote)
         self.writer.close()
         await self.writer.wait_closed()
-        return time.time()  # noqa: TID251 (to be compared with what another process wrote)
+        return left
 
 
 class Case(NamedTuple):
@@ -180,8 +182,8 @@ def test_a_run_that_is_for_its_readers_alone_is_stopped_when_they_have_left(seen
     assert run.status == "cancelled"
     (stop,) = [one for one in run.journal if one["event"]["type"] == "stop.requested"]
     assert stop["event"]["reason"] == "whoever asked for it has left"
-    # The clocks of two processes, and not a limit to how slow a machine may be.
-    assert stop["at"] > run.left + LINGER - 0.1
+    # How much later is for the machine to say.
+    assert stop["at"] >= run.left + LINGER
 
 
 @pytest.mark.parametrize("name", COMPLETED)
