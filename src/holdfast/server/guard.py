@@ -72,9 +72,17 @@ _SAFE: tuple[Header, ...] = (
     (b"cache-control", b"no-store"),
 )
 _TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
-_TAKEN = (
-    b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hermes-Session-Id,"
-    b" X-Hermes-Session-Key"
+#: What OpenAI's own client says of itself.
+_STAINLESS = (
+    b"arch async helper-method lang os package-version retry-count runtime runtime-version timeout"
+)
+_TAKEN = b", ".join(
+    (
+        b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hermes-Session-Id,"
+        b" X-Hermes-Session-Key, X-Session-Id, X-OpenWebUI-Chat-Id, X-OpenWebUI-Message-Id",
+        b"OpenAI-Organization, OpenAI-Project",
+        *(b"X-Stainless-" + word for word in _STAINLESS.split()),
+    )
 )
 _PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE, OPTIONS"),
@@ -82,7 +90,10 @@ _PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-max-age", b"600"),
 )
 _SHARED: tuple[Header, ...] = (
-    (b"access-control-expose-headers", b"X-Run-Id, Idempotency-Replayed, Retry-After"),
+    (
+        b"access-control-expose-headers",
+        b"X-Run-Id, X-Holdfast-Ignored, Idempotency-Replayed, Retry-After",
+    ),
     (b"vary", b"Origin"),
 )
 
