@@ -78,8 +78,9 @@ _STAINLESS = (
 )
 _TAKEN = b", ".join(
     (
-        b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hermes-Session-Id,"
-        b" X-Hermes-Session-Key, X-Session-Id, X-OpenWebUI-Chat-Id, X-OpenWebUI-Message-Id",
+        b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+        b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Session-Id",
+        b"X-OpenWebUI-Chat-Id, X-OpenWebUI-Message-Id",
         b"OpenAI-Organization, OpenAI-Project",
         *(b"X-Stainless-" + word for word in _STAINLESS.split()),
     )
