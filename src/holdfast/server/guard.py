@@ -21,6 +21,7 @@ import anyio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.config.settings import ServerSettings
+from holdfast.server.cors import PREFLIGHT, SHARED
 from holdfast.server.keys import LOCAL, Keys
 from holdfast.server.problems import (
     Problem,
@@ -72,31 +73,6 @@ _SAFE: tuple[Header, ...] = (
     (b"cache-control", b"no-store"),
 )
 _TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
-#: What OpenAI's own client says of itself.
-_STAINLESS = (
-    b"arch async helper-method lang os package-version retry-count runtime runtime-version timeout"
-)
-_TAKEN = b", ".join(
-    (
-        b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
-        b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Session-Id",
-        b"X-OpenWebUI-Chat-Id, X-OpenWebUI-Message-Id",
-        b"OpenAI-Organization, OpenAI-Project",
-        *(b"X-Stainless-" + word for word in _STAINLESS.split()),
-    )
-)
-_PREFLIGHT: tuple[Header, ...] = (
-    (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE, OPTIONS"),
-    (b"access-control-allow-headers", _TAKEN),
-    (b"access-control-max-age", b"600"),
-)
-_SHARED: tuple[Header, ...] = (
-    (
-        b"access-control-expose-headers",
-        b"X-Run-Id, X-Holdfast-Ignored, Idempotency-Replayed, Retry-After",
-    ),
-    (b"vary", b"Origin"),
-)
 
 _log = logging.getLogger("holdfast.server")
 
@@ -145,9 +121,9 @@ class Guard:
             _check_head(scope, head)
             self._check_host(head)
             if origin := self._listed_origin(head):
-                sender.extra = ((b"access-control-allow-origin", origin), *_SHARED)
+                sender.extra = ((b"access-control-allow-origin", origin), *SHARED)
                 if scope["method"] == "OPTIONS":
-                    await _send(sender, 204, _PREFLIGHT, b"")
+                    await _send(sender, 204, PREFLIGHT, b"")
                     return
             scope["state"]["principal"] = self._principal(scope, head)
             self._check_body(scope, head)
