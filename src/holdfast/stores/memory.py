@@ -8,7 +8,6 @@ may still be cancelled; past it nothing is abandoned.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import dropwhile
 from time import time  # noqa: TID251 - a default; whoever cares gives their own
 
@@ -30,9 +29,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionDeleted, SessionEvent, last_wish
 from holdfast.errors import (
-    AlreadyAccepted,
     Conflict,
-    KeyReused,
     LeaseLost,
     NotFound,
     RunFinished,
@@ -42,36 +39,9 @@ from holdfast.errors import (
 )
 from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
 from holdfast.stores.batch import stopped
+from holdfast.stores.memory_runs import Ready, Requests, Run
 from holdfast.stores.memory_sessions import MemorySessions, Session
 from holdfast.stores.watchers import Watchers
-
-#: Seconds for which a key stands for the request it came with.
-KEPT = 24 * 3600.0
-
-
-@dataclass
-class _Run:
-    log: list[Recorded]
-    session: str = ""
-    epoch: int = 0
-    holder: str = ""
-    until: float = 0.0
-    news: anyio.Event = field(default_factory=anyio.Event)
-
-    #: It waits for its turn in its session.
-    behind: bool = False
-    #: Nobody can make sense of it.
-    aside: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return isinstance(self.log[-1].event, FINAL)
-
-
-@dataclass(frozen=True)
-class _Ready:
-    at: float
-    timed: bool
 
 
 class MemoryStore:
@@ -79,11 +49,11 @@ class MemoryStore:
 
     def __init__(self, *, now: Callable[[], float] = time) -> None:
         self._now = now
-        self._runs: dict[str, _Run] = {}
-        self._ready: dict[str, _Ready] = {}
-        self._held: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
+        self._ready: dict[str, Ready] = {}
+        self._held: dict[str, Run] = {}
         self._blobs: dict[str, bytes] = {}
-        self._once: dict[tuple[str, str], tuple[str, str, float]] = {}
+        self._requests = Requests(now)
         self._watchers = Watchers()
         self._sessions = MemorySessions(now, self._stir)
         self._session_watchers = Watchers()
@@ -104,8 +74,7 @@ class MemoryStore:
         stop: StopRequested | None = None,
     ) -> Recorded:
         await anyio.lowlevel.checkpoint()
-        if once and (earlier := self._earlier(once)):
-            raise AlreadyAccepted(earlier)
+        self._requests.refuse_known(once)
         if run_id in self._runs:
             raise Conflict(f"run {run_id} already exists")
         recorded = record(1, self._now(), first)
@@ -116,9 +85,8 @@ class MemoryStore:
                 raise SessionBusy(first.session_id, front)
         if front and stop:
             self._wish(front, stop)
-        if once:
-            self._once[once.principal, once.key] = (once.fingerprint, run_id, self._now())
-        self._runs[run_id] = _Run([recorded], first.session_id, behind=bool(front))
+        self._requests.remember(once, run_id)
+        self._runs[run_id] = Run([recorded], first.session_id, behind=bool(front))
         if first.session_id:
             self._sessions.join(run_id, first)
         self._blobs.update(blobs)
@@ -160,16 +128,14 @@ class MemoryStore:
         once: Once | None = None,
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
-        if once and (earlier := self._earlier(once)):
-            raise AlreadyAccepted(earlier)
+        self._requests.refuse_known(once)
         run = self._find(run_id)
         if run.ended:
             raise RunFinished(run_id)
         if isinstance(wish, InputAdded) and stopped(run.log[seen:]):
             raise RunStopping(run_id)
         self._wish(run_id, wish)
-        if once:
-            self._once[once.principal, once.key] = (once.fingerprint, run_id, self._now())
+        self._requests.remember(once, run_id)
         self._blobs.update(blobs)
         return run.log[seen:]
 
@@ -195,7 +161,7 @@ class MemoryStore:
 
     async def accepted(self, once: Once) -> str | None:
         await anyio.lowlevel.checkpoint()
-        return self._earlier(once)
+        return self._requests.earlier(once)
 
     async def list(
         self, *, session: str = "", live: bool | None = None, before: str = "", limit: int = 20
@@ -276,7 +242,7 @@ class MemoryStore:
                 raise Conflict(f"run {run.run_id} already exists")
         self._sessions.take_in(session_id, notes, [run.run_id for run in runs])
         for run in runs:
-            self._runs[run.run_id] = _Run(list(run.journal), session_id)
+            self._runs[run.run_id] = Run(list(run.journal), session_id)
             self._blobs.update(run.blobs)
 
     async def purge(self, *, before: float) -> Sequence[str]:
@@ -388,21 +354,13 @@ class MemoryStore:
 
     # --- in one stretch
 
-    def _earlier(self, once: Once) -> str | None:
-        found = self._once.get((once.principal, once.key))
-        if found is None or found[2] < self._now() - KEPT:
-            return None
-        if found[0] != once.fingerprint:
-            raise KeyReused(once.key)
-        return found[1]
-
-    def _find(self, run_id: str) -> _Run:
+    def _find(self, run_id: str) -> Run:
         try:
             return self._runs[run_id]
         except KeyError:
             raise NotFound("run", run_id) from None
 
-    def _write(self, run: _Run, events: Sequence[Event]) -> None:
+    def _write(self, run: Run, events: Sequence[Event]) -> None:
         at = self._now()
         # Encode all before keeping any: what cannot be stored must leave nothing behind.
         batch = [record(seq, at, event) for seq, event in enumerate(events, len(run.log) + 1)]
@@ -467,5 +425,5 @@ class MemoryStore:
         self._held.pop(run_id).holder = ""
 
     def _make_ready(self, run_id: str, seconds: float, *, timed: bool = False) -> None:
-        self._ready[run_id] = _Ready(anyio.current_time() + seconds, timed=timed)
+        self._ready[run_id] = Ready(anyio.current_time() + seconds, timed=timed)
         self._watchers.announce([run_id])

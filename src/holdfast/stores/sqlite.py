@@ -8,7 +8,6 @@ in the journal, and costs no more than that.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -19,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, time  # noqa: TID251 - a default; whoever cares gives their own
@@ -44,7 +42,7 @@ from holdfast.stores.reading import entries_of, find, find_once, read
 from holdfast.stores.recent import MOST, Recent
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.sessions import members_of, read_notes, session_entries, session_entry
-from holdfast.stores.watchers import Watchers
+from holdfast.stores.watchers import Feed, Watchers
 from holdfast.stores.writer import CHECKPOINT, Writer
 
 #: Events that a follower has in its hands at a time.
@@ -52,19 +50,6 @@ PAGE = 512
 
 #: Connections that read at the same time.
 READERS = 4
-
-
-@dataclass
-class _Feed:
-    """Those who follow a run, and what wakes them."""
-
-    # Made anew with every commit, which an event of the loop's own takes a tenth of the time for.
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    followers: int = 0
-
-    def ring(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
 
 
 class SqliteStore:
@@ -81,10 +66,10 @@ class SqliteStore:
         self._closed = False
         self._recent: Recent[Recorded] = Recent(most=recent)
         self._recent_notes: Recent[Noted] = Recent(most=recent)
-        self._feeds: dict[str, _Feed] = {}
+        self._feeds: dict[str, Feed] = {}
         self._watchers = Watchers()
         #: Those who follow sessions, and those who want to know of any.
-        self._stirs: dict[str, _Feed] = {}
+        self._stirs: dict[str, Feed] = {}
         self._session_watchers = Watchers()
         self._idle: list[apsw.Connection] = []
         self._reading = anyio.CapacityLimiter(READERS)
@@ -179,7 +164,7 @@ class SqliteStore:
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         self._check_open()
-        feed = self._feeds.setdefault(run_id, _Feed())
+        feed = self._feeds.setdefault(run_id, Feed())
         feed.followers += 1
         try:
             while True:
@@ -249,7 +234,7 @@ class SqliteStore:
 
     async def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
         await self._read(lambda db: session_entry(db, session_id))
-        feed = self._stirs.setdefault(session_id, _Feed())
+        feed = self._stirs.setdefault(session_id, Feed())
         feed.followers += 1
         try:
             while True:
