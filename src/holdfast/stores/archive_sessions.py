@@ -191,7 +191,7 @@ def _fold(session_id: str, state: SessionState, noted: Noted) -> SessionState:
 def _says(told: Sequence[Any], state: SessionState) -> bool:
     """Whether what stands beside the journal is what that adds up to."""
     kept, *columns = told
-    listed = [state.name, state.pinned, state.archived, state.moved_at, state.deleted_at]
+    listed = [state.name.casefold(), state.pinned, state.archived, state.moved_at, state.deleted_at]
     return columns == listed and msgspec.json.decode(kept, type=SessionState) == state
 
 

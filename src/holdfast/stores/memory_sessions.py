@@ -92,7 +92,7 @@ class MemorySessions(dict[str, Session]):
             for id in sorted(self, key=places.__getitem__, reverse=True)
             if (archived is None or self[id].state.archived is archived)
             and (self[id].state.deleted_at is not None) is deleted
-            and text.lower() in self[id].state.name.lower()
+            and text.casefold() in self[id].state.name.casefold()
             and (before is None or places[id] < before)
         ]
 

@@ -139,7 +139,7 @@ def _insert_notes(
 def _put(
     db: apsw.Connection, session_id: str, key: int | None, state: SessionState, chain: bytes
 ) -> int:
-    told = (state.name, state.pinned, state.archived, state.moved_at, state.deleted_at)
+    told = (state.name.casefold(), state.pinned, state.archived, state.moved_at, state.deleted_at)
     row = (session_id, *told, msgspec.json.encode(state), chain)
     if key is None:
         db.execute(
@@ -239,8 +239,8 @@ def session_entries(
         clauses.append("archived = ?")
         values.append(archived)
     if text:
-        clauses.append("instr(lower(name), lower(?))")
-        values.append(text)
+        clauses.append("instr(name, ?)")
+        values.append(text.casefold())
     if before:
         clauses.append("(pinned, moved_at, id) < (?, ?, ?)")
         values += before

@@ -264,7 +264,7 @@ class ConversationContract:
         await begin(store, "run_4")
         wait(1.0)
         assert await ids(store) == ["ses_1", "ses_3", "ses_2"]
-        await store.note("ses_3", SessionRenamed(title="Greens"))
+        await store.note("ses_3", SessionRenamed(title="GREENS Über"))
         assert await ids(store) == ["ses_1", "ses_3", "ses_2"]
         await store.note("ses_2", SessionPinned(pinned=True))
         assert await ids(store) == ["ses_2", "ses_1", "ses_3"]
@@ -274,7 +274,7 @@ class ConversationContract:
         # Whoever goes on after a session that has moved meanwhile misses nobody.
         await store.note("ses_2", SessionPinned(pinned=False))
         assert await ids(store, before=pinned.place) == ["ses_1", "ses_3", "ses_2"]
-        assert await ids(store, text="gREEN") == ["ses_3"]
+        assert await ids(store, text="gREENs über") == ["ses_3"]
         assert await ids(store, text="100%") == []
 
     async def test_what_is_archived_or_deleted_is_listed_apart(self, store: Store) -> None:

@@ -1,4 +1,5 @@
--- Conversations. `state` is what their journal adds up to, and the columns are what lists go by.
+-- Conversations. `state` is what their journal adds up to, and the columns are what lists go by;
+-- `name` is in small letters, to be found by.
 create table session (
     key integer primary key,
     id text not null unique,
