@@ -35,6 +35,9 @@ INVALID = "invalid_request_error"
 LIMITED = "rate_limit_error"
 OURS = "server_error"
 
+#: Says to OpenAI's clients that the same request again would be another run.
+ASK_NO_MORE: Mapping[str, str] = {"X-Should-Retry": "false"}
+
 #: What was asked for when an error came up. The same error may need another answer elsewhere.
 Asked: TypeAlias = Literal["run", "approval", "steer", "session"]
 

@@ -142,6 +142,18 @@ async def test_a_conversation_is_gone_on_with(client):
 # --- errors
 
 
+async def test_a_run_that_failed_is_not_asked_for_again(host):
+    session = {"X-Session-Id": "failed"}
+    async with connect(host, max_retries=2) as client:
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(
+                model="demo",
+                messages=asked([{"call": "work"}], [{"fail": "no"}]),
+                extra_headers=session,
+            )
+    assert len((await host.get("/v1/runs?session_id=failed")).json["data"]) == 1
+
+
 async def test_errors_are_those_of_the_client(client, host):
     with pytest.raises(openai.BadRequestError) as caught:
         await client.chat.completions.create(model="demo", messages=asked(["x"]), n=2)

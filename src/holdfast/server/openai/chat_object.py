@@ -11,11 +11,15 @@ from msgspec.structs import asdict
 from holdfast.core.state import RunState
 from holdfast.server.openai.ending import Ending, ending, hermes, spent
 from holdfast.server.openai.ids import completion_id
-from holdfast.server.problems import OURS, Problem
+from holdfast.server.problems import ASK_NO_MORE, OURS, Problem
 
 
 class Incomplete(Problem):
-    """A run that failed without a word. The answer says what became of it."""
+    """A run that failed without a word. The answer says what became of it.
+
+    OpenAI's clients ask again after such a status, which would be another run, and whatever its
+    tools do once more. The run has had its retries.
+    """
 
     def __init__(self, end: Ending) -> None:
         super().__init__(
@@ -23,7 +27,7 @@ class Incomplete(Problem):
             end.message,
             code="agent_incomplete",
             type=OURS,
-            headers=_headers(end, partial=False),
+            headers={**_headers(end, partial=False), **ASK_NO_MORE},
         )
         self._hermes = hermes(end, partial=False)
 
