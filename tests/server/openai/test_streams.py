@@ -85,12 +85,13 @@ async def test_that_the_server_leaves_is_no_reason_to_stop_a_run(inside):
         assert await status(served) == "running"
 
 
-async def test_who_waits_for_the_whole_answer_is_told_when_the_server_leaves(inside):
+@pytest.mark.parametrize(("key", "again"), [({}, "false"), ({"Idempotency-Key": "k"}, None)])
+async def test_who_waits_for_the_whole_answer_is_told_when_the_server_leaves(inside, key, again):
     async with inside(ScriptedModel(["a", Silence()])) as served:
         answers = []
 
         async def ask():
-            answers.append(await served.post(CHAT, asking()))
+            answers.append(await served.post(CHAT, asking(), headers=key))
 
         async with task_group() as tasks:
             tasks.start_soon(ask)
@@ -100,6 +101,7 @@ async def test_who_waits_for_the_whole_answer_is_told_when_the_server_leaves(ins
         (answer,), (run,) = answers, await runs(served)
         assert (answer.status, answer.error["code"]) == (503, "gateway_draining")
         assert (answer.headers["x-run-id"], run["status"]) == (run["run_id"], "running")
+        assert answer.headers.get("x-should-retry") == again
 
 
 async def test_who_follows_is_told_beside_the_events_that_the_server_is_about_to_leave(inside):

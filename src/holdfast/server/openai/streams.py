@@ -20,7 +20,7 @@ from holdfast.server.openai.kept import Found
 from holdfast.server.openai.reading import comment
 from holdfast.server.openai.response_frames import ResponseProjection
 from holdfast.server.openai.taking import Taken
-from holdfast.server.problems import draining
+from holdfast.server.problems import ASK_NO_MORE, draining
 from holdfast.server.service import Service
 from holdfast.server.streams import Caller, Receive, RunStream, Scope, Send, View
 
@@ -81,6 +81,8 @@ async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> S
     if not isinstance(journal[-1].event, FINAL):
         refusal = draining()
         refusal.headers |= taken.headers
+        # It is on record, and is carried on.
+        refusal.headers |= {} if taken.once else ASK_NO_MORE
         raise refusal
     return journal
 

@@ -32,11 +32,12 @@ MOST_EARLIER = 100
 
 
 class Taken(NamedTuple):
-    """`goes_on`: also when nobody reads it any more."""
+    """`goes_on`: also when nobody reads it any more. `once`: the same request leads to it again."""
 
     run_id: str
     asked: OpenAIRequest
     replayed: bool
+    once: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -69,7 +70,7 @@ async def take_chat(
     submitted = await service.take_in(
         asked.run, principal=principal, once=once, finish=partial(finish, asked)
     )
-    return Taken(submitted.run_id, asked, submitted.replayed)
+    return Taken(submitted.run_id, asked, submitted.replayed, once is not None)
 
 
 async def take_response(service: Service, body: bytes, *, principal: str, key: str | None) -> Taken:
@@ -80,12 +81,12 @@ async def take_response(service: Service, body: bytes, *, principal: str, key: s
     once = service.once(body, principal=principal, key=key, of="response")
     # What it went on from may have been deleted since.
     if once and (earlier := await service.earlier(once)):
-        return Taken(earlier, asked, replayed=True)
+        return Taken(earlier, asked, replayed=True, once=True)
     run = _joined(asked.run) if asked.run.session_id else await _continued(service, asked)
     submitted = await service.take_in(
         run, principal=principal, once=once, finish=partial(finish, asked)
     )
-    return Taken(submitted.run_id, asked, submitted.replayed)
+    return Taken(submitted.run_id, asked, submitted.replayed, once is not None)
 
 
 def session_of(headers: Mapping[str, str]) -> str:
