@@ -132,3 +132,9 @@ def test_stops_are_a_word_or_a_few():
     assert stops(None) is None
     for bad in (1, [1], ["a"] * 17, "a" * 1001, {}):
         assert refused(stops, bad) == "stop"
+
+
+def test_what_is_kept_with_the_run_cannot_be_sent_as_metadata():
+    request = OpenAIRequest(run=RunRequest(parts=(Text("hi"),)))
+    run = finish(request, accepted(metadata={"a": "b", KEPT: '{"store":false}'}))
+    assert (read_echo(run), run.metadata) == (Echo(), {"a": "b"})

@@ -13,7 +13,7 @@ from holdfast.core.events import RunAccepted
 from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
 from holdfast.server.requests import RunRequest
-from holdfast.server.status import KEPT
+from holdfast.server.status import KEPT, said_of_it
 
 Disconnect: TypeAlias = Literal["", "stop", "continue"]
 
@@ -80,7 +80,7 @@ def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
         replace(choice, options=choice.options | request.options) for choice in run.models
     )
     said = {KEPT: msgspec.json.encode(request.echo).decode()} if request.echo != Echo() else {}
-    return replace(run, models=models, metadata={**run.metadata, **said})
+    return replace(run, models=models, metadata={**said_of_it(run.metadata), **said})
 
 
 def read_echo(run: RunAccepted | None) -> Echo:
