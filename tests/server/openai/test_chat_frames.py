@@ -215,8 +215,10 @@ def test_that_a_person_is_asked_is_told_to_programs_and_to_people():
     assert (event.data["run_id"], event.data["approval_id"]) == (RUN, "a1")
     assert (event.data["command"], event.data["digest"]) == ("pay 5", "d")
     assert event.data["expires_at"] == 14.0
-    # The id is that of the completion in every chunk, or clients stumble.
+    # The id and the choices are those of the completion in every chunk, or clients stumble.
     assert event.data["id"] == "chatcmpl-run_1"
+    assert event.data["choices"][0]["delta"] == {}
+    assert event.data["approval_choices"] == ["once", "deny"]
     assert words([remark]) == []
     shown = words([remark], "reasoning_content")[0]
     assert "pay 5" in shown

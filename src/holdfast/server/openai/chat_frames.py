@@ -139,7 +139,8 @@ class ChatProjection:
         # One that came after a stop is put to nobody.
         if pending:
             asked = approval(pending, find_tool(self._reading.now, event.call_id))
-            yield self._event(APPROVAL, {"run_id": self._run_id, **asked})
+            may = {"approval_choices": asked["choices"]}
+            yield self._event(APPROVAL, {"run_id": self._run_id, **asked, **may})
             remark = (
                 f"[{event.tool} waits for somebody's yes: {short(event.subject, _MOST_LABEL)}."
                 f" Answer with POST /v1/runs/{self._run_id}/approval]"
@@ -186,7 +187,7 @@ class ChatProjection:
         return frame({**self._head, **self._usage(None), "choices": [_choice(delta)]})
 
     def _event(self, name: str, fields: Fields) -> bytes:
-        # An approval has an id of its own, which it tells under another name as well.
+        # An approval has an id and choices of its own, told under other names as well.
         return frame({**fields, **self._head, "choices": [_choice({})]}, name=name)
 
     def _usage(self, usage: Fields | None) -> Fields:
