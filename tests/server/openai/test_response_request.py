@@ -148,6 +148,13 @@ def test_tools_of_the_client_are_not_run_and_said_to_be_ignored():
     assert request.ignored == ("tools", "tool_choice")
 
 
+def test_items_that_are_only_named_are_said_to_be_ignored():
+    asked = {"role": "user", "content": "and?"}
+    request = read(input=["hi", {"type": "item_reference", "id": "msg_1"}, asked])
+    assert request.ignored == ("input.item_reference",)
+    assert read(input=["hi", asked]).ignored == ()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -70,7 +70,7 @@ def read_response(body: bytes) -> OpenAIRequest:
         background=background,
         store=store is not False,
         on_disconnect=on_disconnect(fields),
-        ignored=given(fields, _IGNORED),
+        ignored=given(fields, _IGNORED) + _referred(fields.get("input")),
         echo=Echo(
             background=background,
             conversation=session,
@@ -87,6 +87,13 @@ def read_response(body: bytes) -> OpenAIRequest:
             user=text(fields, "user") or None,
         ),
     )
+
+
+def _referred(items: object) -> tuple[str, ...]:
+    """Items that are only named are not looked up, so whoever sent them is told."""
+    listed = items if isinstance(items, list) else []
+    kinds = (item.get("type") for item in listed if isinstance(item, dict))
+    return ("input.item_reference",) if "item_reference" in kinds else ()
 
 
 def _conversation(fields: Given) -> str:
