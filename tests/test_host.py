@@ -11,8 +11,10 @@ import pytest
 from holdfast import host
 from holdfast.calls.tasks import task_group
 from holdfast.core.secrets import Secrets
+from holdfast.core.session import SessionCreated, SessionDeleted
 from holdfast.engine.means import Means
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.endpoint import open_endpoint
 from holdfast.testing.scripted import Silence
 from holdfast.testing.virtual_time import VirtualTimeLoop
@@ -200,3 +202,24 @@ async def test_what_is_deleted_is_looked_for_every_hour_and_trouble_with_it_ends
     assert "could not be removed: away" in caplog.text
     await host._purge(means, 0.0)
     assert len(asked) == 4
+
+
+async def test_what_was_allowed_in_a_session_is_forgotten_before_it_is_purged():
+    forgotten = []
+
+    class Book:
+        async def forget(self, session_id):
+            forgotten.append((session_id, len(await store.sessions(deleted=True))))
+
+    now = [0.0]
+    store = MemoryStore(now=lambda: now[0])
+    means = Means(store=store, models={}, rulebook=Book(), clock=lambda: now[0])
+    for name in ("old", "new", "kept"):
+        await store.note(name, SessionCreated())
+    await store.note("old", SessionDeleted())
+    now[0] = 2 * host.DAY
+    await store.note("new", SessionDeleted())
+    with anyio.move_on_after(0.05):
+        await host._purge(means, 1.0)
+    assert forgotten == [("old", 2)]
+    assert [entry.session_id for entry in await store.sessions(deleted=True)] == ["new"]

@@ -128,7 +128,8 @@ async def _forget_rules(means: Means, before: float) -> None:
         found := await means.store.sessions(archived=None, deleted=True, before=place, limit=100)
     ):
         for entry in found:
-            if (entry.state.deleted_at or before) < before:
+            at = entry.state.deleted_at
+            if at is not None and at < before:
                 await means.rulebook.forget(entry.session_id)
         place = found[-1].place
 

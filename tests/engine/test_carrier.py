@@ -125,3 +125,32 @@ async def test_of_what_is_no_session_nothing_is_taken_in():
         with pytest.raises(InvalidRequest):
             await carrier(play).take_in(b"{}")
         assert not await play.means.store.sessions()
+
+
+class Book:
+    """Knows which sessions were forgotten."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def standing(self, run_id, accepted):
+        return ()
+
+    async def forget(self, session_id):
+        self.forgotten.append(session_id)
+
+
+async def test_what_was_allowed_under_its_name_is_not_allowed_to_what_is_taken_in():
+    book = Book()
+    async with (
+        stage(scripted(), ScriptedTool("pay")) as play,
+        stage(ScriptedModel(), rulebook=book) as there,
+    ):
+        await converse(play)
+        document = await carrier(play).export("ses_1")
+        await carrier(there).take_in(document)
+        assert book.forgotten == ["ses_1"]
+        # One that is refused takes nothing away from the one that is here.
+        with pytest.raises(Conflict):
+            await carrier(there).take_in(document)
+        assert book.forgotten == ["ses_1"]

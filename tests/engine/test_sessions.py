@@ -30,6 +30,7 @@ from holdfast.core.session import (
 from holdfast.engine.sessions import MOST_WAITING, Sessions
 from holdfast.errors import (
     Conflict,
+    JournalDamaged,
     ModelRefused,
     NotFound,
     RunBegun,
@@ -508,3 +509,46 @@ async def test_who_follows_from_the_beginning_hears_what_came_after_a_restore():
                 if isinstance(heard.event, SessionRestored):
                     break
         assert heard.bookmark.session == 4
+
+
+# --- a run that makes no sense
+
+
+class Damaged(MemoryStore):
+    """One of its runs cannot be read any more."""
+
+    damaged = ""
+
+    async def read(self, run_id, *, after=0):
+        if run_id == self.damaged:
+            raise JournalDamaged(run_id, 1, "it is not what was written")
+        return await super().read(run_id, after=after)
+
+
+async def test_what_waits_beside_a_damaged_run_can_be_seen_and_found():
+    store = Damaged()
+    async with stage(ScriptedModel(["a", LONG]), store=store) as play:
+        first = await play.say("one")
+        await play.until(first.run_id, TextStreamed)
+        second, third = await play.say("two"), await play.say("three")
+        store.damaged = second.run_id
+        waiting = await play.sessions.waiting("ses_1")
+        assert [one.run_id for one in waiting] == [third.run_id]
+        assert await play.sessions.find_waiting("ses_1", third.run_id) == third.run_id
+
+
+async def test_a_session_is_followed_past_a_damaged_run():
+    store = Damaged()
+    async with stage(ScriptedModel(["a"], ["b"]), store=store) as play:
+        await dialogue(play, "one", "two")
+        store.damaged = (await store.members("ses_1"))[-1].run_id
+        heard = await follow(play, until=ends(2))
+        assert {one.ordinal for one in heard} == {0, 2}
+
+
+async def test_of_two_messages_under_one_id_the_one_that_waits_is_meant():
+    async with stage(ScriptedModel(["a", LONG])) as play:
+        first = await play.say("one", message_id="msg_1")
+        await play.until(first.run_id, TextStreamed)
+        second = await play.say("two", message_id="msg_1")
+        assert await play.sessions.find_waiting("ses_1", "msg_1") == second.run_id

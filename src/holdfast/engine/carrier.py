@@ -62,11 +62,19 @@ class Carrier:
         new_id = self._means.new_id if as_new else None
         check = partial(unpack, body, at=self._means.clock(), new_id=new_id)
         luggage = await anyio.to_thread.run_sync(check)
-        if self._means.rulebook:
+        if self._means.rulebook and not await self._is_here(luggage.session_id):
             # What was allowed here was not allowed to whoever wrote this.
             await self._means.rulebook.forget(luggage.session_id)
         await self._store.take_in(luggage.session_id, luggage.notes, luggage.runs)
         return luggage
+
+    async def _is_here(self, session_id: str) -> bool:
+        """Then nothing is taken in, and nothing of what was allowed in it is forgotten."""
+        try:
+            await self._store.session(session_id)
+        except NotFound:
+            return False
+        return True
 
 
 async def _carried(store: Store, run_id: str) -> Carried:
