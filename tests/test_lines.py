@@ -63,7 +63,7 @@ async def test_the_demo_needs_no_http():
     both = await opened(demo, model("a", "http://127.0.0.1:1/v1", hedge=0.5))
     assert isinstance(both["demo"].model, DemoModel)
     assert (both["a"].wire, both["a"].hedge) == ("openai-chat", 0.5)
-    assert "aiohttp" in sys.modules
+    assert "holdfast.models.http" in sys.modules
 
 
 async def test_a_second_connection_may_go_to_the_fallback():

@@ -1,4 +1,4 @@
-"""The edge to the network: the only place that knows aiohttp and its errors.
+"""The edge to the network: the only place where models meet sockets and their errors.
 
 Past this module there is ModelError and nothing else. An answer that is left is hung up on at
 once: closing is how a call is cancelled.
@@ -7,22 +7,36 @@ once: closing is how a call is cancelled.
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from ipaddress import ip_address
+from typing import NamedTuple, Protocol
+from urllib.parse import quote, urlsplit
 
-import aiohttp
 import anyio
-from aiohttp.client_proto import ResponseHandler
+from aiohappyeyeballs import start_connection
 
 from holdfast.errors import ModelError, ModelUnavailable, StreamStalled
-
-#: Bytes that are held of an answer nobody has read yet.
-BUFFER = 64 * 1024
+from holdfast.models.connection import Connection, words
 
 #: Seconds an idle connection is kept for the next call.
 KEPT = 30.0
+
+#: Seconds between the tries of a host's several addresses, as browsers have them.
+NEXT_ADDRESS = 0.25
+
+#: Seconds in which connections that were hung up on are gone.
+CLOSING = 2.0
+
+#: What may stand in a path, or what is asked of it, as it is.
+_PATH = "/?%:@!$&'()*+,;=~-._"
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Answer(Protocol):
@@ -50,115 +64,179 @@ class Transport(Protocol):
         ...
 
 
-class _Answer:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers = {name.lower(): value for name, value in response.headers.items()}
+class _Origin(NamedTuple):
+    """Whom connections lead to."""
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        read = self._response.content.readany
-        try:
-            while piece := await read():
-                # What comes while this is being heard waits in the socket, where it costs nothing.
-                line = self._hold()
-                yield piece
-                if line:
-                    line.resume_reading()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _lost(error) from error
-
-    def _hold(self) -> asyncio.ReadTransport | None:
-        """The line, on which nothing more is read for now. None if it is no longer ours."""
-        connection = self._response.connection
-        line = connection.transport if connection else None
-        if line is None or line.is_closing():
-            return None
-        line.pause_reading()
-        return line
+    host: str
+    port: int
+    tls: bool
 
 
-class AiohttpTransport:
+class _Target(NamedTuple):
+    origin: _Origin
+    host: str
+    path: str
+
+
+class HttpTransport:
     """One pool of connections for every endpoint. Nothing is taken from the environment."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._open: set[Connection] = set()
+        self._idle: dict[_Origin, dict[Connection, None]] = {}
+        self._emptied = anyio.Event()
 
     @asynccontextmanager
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, connect: float
     ) -> AsyncIterator[Answer]:
-        # Only the connection has a limit here: how long to listen is not for us to say.
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=None, connect=connect or None)
+        target = _target(url)
+        head = _head(method, target, headers, len(body))
+        idle = self._idle.setdefault(target.origin, {})
+        connection = _pick(idle) or await self._connect(target.origin, connect)
         try:
-            response = await self._session.request(
-                method, url, headers=headers, data=body, timeout=limits, allow_redirects=False
-            )
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise _unreached(error, connect) from error
-        try:
-            yield _Answer(response)
-            response.release()
+            exchange = connection.ask(head, body)
+            await exchange.begun()
+            yield exchange
+            if connection.rest(KEPT):
+                idle[connection] = None
         finally:
-            response.close()
+            if connection not in idle:
+                connection.hang_up()
 
+    async def _connect(self, origin: _Origin, limit: float) -> Connection:
+        try:
+            with anyio.move_on_after(limit or None) as scope:
+                return await self._reach(origin)
+        except (OSError, ValueError) as error:
+            raise _unreached(error, origin) from error
+        assert scope.cancelled_caught
+        raise StreamStalled(
+            f"no connection to the endpoint within {limit:g} s (so no TTFB); hanging up"
+        )
 
-class _Connector(aiohttp.TCPConnector):
-    """Hangs up without waiting for a good-bye, for which a peer behind TLS could hold the line."""
+    async def _reach(self, origin: _Origin) -> Connection:
+        loop, tls = asyncio.get_running_loop(), await self._trust() if origin.tls else None
+        host, port, _ = origin
+        name = host if tls else None
+        make = partial(Connection, partial(self._forget, origin))
+        if _is_number(host):
+            _, connection = await loop.create_connection(
+                make, host, port, ssl=tls, server_hostname=name
+            )
+        else:
+            places = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # The loop itself would try the second only when the first has been silent for minutes.
+            line = await start_connection(places, happy_eyeballs_delay=NEXT_ADDRESS, loop=loop)
+            try:
+                _, connection = await loop.create_connection(
+                    make, sock=line, ssl=tls, server_hostname=name
+                )
+            except BaseException:
+                line.close()
+                raise
+        if connection.usable:
+            self._open.add(connection)
+        return connection
 
-    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        if should_close or protocol.should_close:
-            protocol.abort()
-        super()._release(key, protocol, should_close=should_close)
+    async def _trust(self) -> ssl.SSLContext:
+        if self._tls is None:
+            # Reads a file of all the authorities there are, which takes its time.
+            self._tls = await anyio.to_thread.run_sync(ssl.create_default_context)
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
+    def _forget(self, origin: _Origin, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._idle.get(origin, {}).pop(connection, None)
+        if not self._open:
+            self._emptied.set()
+            self._emptied = anyio.Event()
+
+    async def close(self) -> None:
+        with anyio.move_on_after(CLOSING, shield=True):
+            for connection in tuple(self._open):
+                connection.hang_up()
+            while self._open:
+                await self._emptied.wait()
 
 
 @asynccontextmanager
-async def open_transport(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[AiohttpTransport]:
+async def open_transport(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpTransport]:
     """`tls`: whom to trust, if not the authorities that this machine trusts."""
-    connector = _Connector(
-        limit=0, ssl=tls or True, keepalive_timeout=KEPT, enable_cleanup_closed=False
-    )
-    session = aiohttp.ClientSession(
-        connector=connector,
-        trust_env=False,
-        read_bufsize=BUFFER,
-        auto_decompress=True,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent",),
-        headers={"User-Agent": "holdfast"},
-    )
+    transport = HttpTransport(tls)
     try:
-        yield AiohttpTransport(session)
+        yield transport
     finally:
-        with anyio.CancelScope(shield=True):
-            await session.close()
+        await transport.close()
 
 
 #: What to look at first.
 _CHECK = "is base_url right?"
 
 
-def _unreached(error: Exception, connect: float) -> ModelError:
+def _pick(idle: dict[Connection, None]) -> Connection | None:
+    """The one that was used last is the likeliest to be there still."""
+    while idle:
+        connection, _ = idle.popitem()
+        if connection.usable:
+            return connection
+    return None
+
+
+@lru_cache(maxsize=256)
+def _target(url: str) -> _Target:
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError as error:
+        raise _no_address(words(error)) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise _no_address(url)
+    tls = parts.scheme == "https"
+    usual = 443 if tls else 80
+    shown = f"[{host}]" if ":" in host else host
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return _Target(
+        _Origin(host, port or usual, tls),
+        f"{shown}:{port}" if port else shown,
+        quote(path, safe=_PATH),
+    )
+
+
+def _no_address(why: str) -> ModelUnavailable:
+    return ModelUnavailable(f"there is no such address ({_CHECK}): {why}")
+
+
+def _head(method: str, target: _Target, headers: Mapping[str, str], size: int) -> bytes:
+    fields = {"host": ("Host", target.host), "user-agent": ("User-Agent", "holdfast")}
+    fields |= {name.lower(): (name, value) for name, value in headers.items()}
+    fields["content-length"] = ("Content-Length", str(size))
+    # How long it is has been said.
+    fields.pop("transfer-encoding", None)
+    for name, value in fields.values():
+        if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
+            raise ModelUnavailable(f"the header {name!r} cannot be sent: it is malformed")
+    lines = [f"{name}: {value}\r\n" for name, value in fields.values()]
+    return f"{method} {target.path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
+
+
+@lru_cache(maxsize=256)
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _unreached(error: OSError | ValueError, origin: _Origin) -> ModelError:
     match error:
-        case aiohttp.ConnectionTimeoutError() | asyncio.TimeoutError():
-            return StreamStalled(
-                f"no connection to the endpoint within {connect:g} s (so no TTFB); hanging up"
-            )
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return ModelUnavailable(f"the endpoint could not prove who it is: {_words(error)}")
-        case aiohttp.ClientConnectorDNSError():
-            return ModelUnavailable(f"the endpoint's name is not known ({_CHECK}): {_words(error)}")
-        case aiohttp.InvalidURL():
-            return ModelUnavailable(f"there is no such address ({_CHECK}): {_words(error)}")
-        case aiohttp.ClientConnectorError():
-            return ModelUnavailable(f"the endpoint cannot be reached ({_CHECK}): {_words(error)}")
+        case ssl.SSLError():
+            problem = "could not prove who it is"
+        case socket.gaierror() | UnicodeError():
+            problem = f"has a name that is not known ({_CHECK})"
         case _:
-            return _lost(error)
-
-
-def _lost(error: Exception) -> ModelUnavailable:
-    return ModelUnavailable(f"lost the connection to the endpoint: {_words(error)}")
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+            problem = f"cannot be reached ({_CHECK})"
+    return ModelUnavailable(f"the endpoint {problem}: {origin.host}:{origin.port}: {words(error)}")
