@@ -24,11 +24,13 @@ class Once(Struct, frozen=True):
     """Says that a request is to be taken in once, however often it comes.
 
     Whoever asks names a `key` of their own; `fingerprint` tells whether it is the same request.
+    `latest`: it may be taken in again, and the key then stands for the run it led to last.
     """
 
     principal: str
     key: str
     fingerprint: str
+    latest: bool = False
 
 
 class Entry(Struct, frozen=True):
@@ -102,7 +104,7 @@ class Journal(Protocol):
         with an earlier run is not kept again.
 
         With `once`, raises AlreadyAccepted if that very request was, and KeyReused if another was
-        under that key, for a day.
+        under that key, for a day; neither if it is the `latest` that counts.
 
         A run of a session is added to it in the same step, which creates the session if there is
         none, and is not ready before every earlier run of it has ended. With `alone`, raises

@@ -95,8 +95,7 @@ class Ledger:
         alone: bool = False,
         stop: Batch | None = None,
     ) -> Recorded:
-        if once and (earlier := find_once(self._db, once, now=self._now())):
-            raise AlreadyAccepted(earlier)
+        self._refuse_known(once)
         if self.full:
             self._need_room(batch)
         if self._known(run_id):
@@ -139,6 +138,11 @@ class Ledger:
         self._stir(first.session_id, notes)
         return ordinal
 
+    def _refuse_known(self, once: Once | None) -> None:
+        if once and not once.latest:
+            if earlier := find_once(self._db, once, now=self._now()):
+                raise AlreadyAccepted(earlier)
+
     def _remember(self, once: Once, run_id: str) -> None:
         now = self._now()
         self._db.execute("delete from once where at < ?", (now - KEPT,))
@@ -162,8 +166,7 @@ class Ledger:
     def wish(
         self, run_id: str, batch: Batch, seen: int, once: Once | None = None
     ) -> Sequence[Recorded]:
-        if once and (earlier := find_once(self._db, once, now=self._now())):
-            raise AlreadyAccepted(earlier)
+        self._refuse_known(once)
         run = self._live(run_id)
         message = any(isinstance(event, InputAdded) for event in batch.events)
         if message and stopped(self._past(run, seen)):

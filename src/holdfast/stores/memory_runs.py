@@ -57,7 +57,7 @@ class Requests:
 
     def refuse_known(self, once: Once | None) -> None:
         """Raises AlreadyAccepted or KeyReused."""
-        if once and (earlier := self.earlier(once)):
+        if once and not once.latest and (earlier := self.earlier(once)):
             raise AlreadyAccepted(earlier)
 
     def remember(self, once: Once | None, run_id: str) -> None:

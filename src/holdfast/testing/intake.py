@@ -100,6 +100,20 @@ class IntakeContract:
         assert await store.accepted(ONCE) is None
         await store.accept("run_2", ACCEPTED, once=replace(ONCE, fingerprint="xyz"))
 
+    async def test_where_the_latest_counts_a_request_is_taken_in_again_and_leads_to_that(
+        self, store: Store, wait: Callable[[float], None]
+    ) -> None:
+        latest = replace(ONCE, latest=True)
+        for run_id in ("run_1", "run_2"):
+            await store.accept(run_id, ACCEPTED, once=latest)
+            assert await store.accepted(latest) == run_id
+        # One that is refused changes nothing.
+        with pytest.raises(Conflict):
+            await store.accept("run_1", ACCEPTED, once=latest)
+        assert await store.accepted(latest) == "run_2"
+        wait(24 * 3600 + 1)
+        assert await store.accepted(latest) is None
+
     async def test_runs_are_listed_the_newest_first_and_page_by_page(self, store: Store) -> None:
         for number in range(5):
             await store.accept(f"run_{number}", ACCEPTED)
