@@ -32,6 +32,20 @@ async def test_whoever_reads_it_keeps_it_and_so_does_who_only_looks_in():
     assert seen == [("r", began + 163)]
 
 
+async def test_who_looks_in_at_the_last_moment_counts():
+    attendance, seen, began = Attendance(), [], anyio.current_time()
+
+    async def look_in():
+        await anyio.sleep(5)
+        with attendance.reading("r"):
+            pass
+
+    async with task_group() as tasks:
+        tasks.start_soon(look_in)
+        tasks.start_soon(deserted, attendance, seen)
+    assert seen == [("r", began + 10)]
+
+
 async def test_the_last_of_several_readers_counts_and_other_runs_do_not():
     attendance, seen, began = Attendance(), [], anyio.current_time()
     async with task_group() as tasks:

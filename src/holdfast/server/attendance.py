@@ -57,7 +57,8 @@ class Attendance:
 
 
 async def _stirs(room: _Room, *, within: float) -> bool:
+    stirred = room.stirred
     with anyio.move_on_after(within):
-        await room.stirred.wait()
-        return True
-    return False
+        await stirred.wait()
+    # It may have been at the last moment.
+    return stirred.is_set()

@@ -41,6 +41,7 @@ from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
 from holdfast.server.status import Status, damaged, last_event, status, waits_behind
+from holdfast.server.unheard import Unheard
 
 #: Seconds that somebody may wait for a run to end in one request.
 LONGEST_WAIT = 60.0
@@ -110,6 +111,8 @@ class Service:
     ) -> None:
         self._runs, self._means, self._settings, self._briefing = runs, means, settings, brief
         self._store, self.clock = means.store, means.clock
+        #: What was taken in before is from another server, and so is whoever asked for it.
+        self.began = means.clock()
         self.runs, self.store = runs, means.store
         self.sessions = sessions or Sessions(means, runs, workers=lambda: True)
         self.carrier = Carrier(means, workers=lambda: True, hidden=secrets(settings=settings))
@@ -121,7 +124,7 @@ class Service:
         self._room = 0
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
-        self.attendance = Attendance()
+        self.attendance, self.unheard = Attendance(), Unheard()
 
     # --- taking in
 
@@ -161,7 +164,7 @@ class Service:
         if steers:
             run = replace(run, message_id=run.message_id or _named_after(once))
         # A request that was taken in is answered as it was, whatever the state of things now.
-        if once and (earlier := await self.earlier(once)):
+        if once and not once.latest and (earlier := await self.earlier(once)):
             return Submitted(earlier, True, await self._how(earlier, run.message_id))
         if steers and (heard := await self._heard(run, once)):
             return heard

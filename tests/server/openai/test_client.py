@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import anyio
 import openai
 import pytest
 from pydantic import BaseModel
 
+from holdfast.calls.tasks import task_group
 from tests.server.conftest import DEMO, PATIENCE
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
@@ -178,6 +180,62 @@ async def test_errors_are_those_of_the_client(client, host):
         with pytest.raises(openai.AuthenticationError) as stopped:
             await stranger.models.list()
     assert stopped.value.code == "invalid_api_key"
+
+
+# --- asking again
+
+
+async def ask(client, answers, said, *, path, headers=None):
+    """Once: that it may take more requests than one is the client's own affair."""
+    if path == "responses":
+        answer = await client.responses.create(model="demo", input=said, extra_headers=headers)
+        answers.append(answer.output_text)
+    else:
+        answer = await client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": said}], extra_headers=headers
+        )
+        answers.append(answer.choices[0].message.content)
+
+
+SLOW = script(["a", {"wait": 1.2}, "b"])
+WAYS = (
+    {"path": "chat"},
+    {"path": "chat", "headers": {"X-Session-Id": "talk"}},
+    {"path": "responses"},
+)
+
+
+async def live(server, count):
+    """The runs, once so many have said something."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            runs = (await server.get("/v1/runs")).json["data"]
+            if sum(run["seq"] > 3 for run in runs) == count:
+                return {run["run_id"] for run in runs}
+            await anyio.sleep(0.02)
+
+
+async def test_a_client_that_loses_patience_begins_no_other_run(server):
+    await server.start_host("[server]\ndrain = 0\n" + DEMO)
+    answers = []
+    async with connect(server, timeout=0.5, max_retries=20) as client, task_group() as tasks:
+        for way in WAYS:
+            tasks.start_soon(partial(ask, client, answers, SLOW, **way))
+    assert answers == ["ab"] * 3
+    assert len(await live(server, 3)) == 3
+
+
+async def test_a_client_whose_server_was_killed_is_told_by_the_next_what_it_asked_for(server):
+    await server.start_host("[server]\ndrain = 0\n" + DEMO)
+    answers = []
+    async with connect(server, max_retries=20) as client, task_group() as tasks:
+        for way in WAYS:
+            tasks.start_soon(partial(ask, client, answers, SLOW, **way))
+        before = await live(server, 3)
+        server.kill()
+        await server.start_host("[server]\ndrain = 0\n" + DEMO)
+    assert answers == ["ab"] * 3
+    assert await live(server, 3) == before
 
 
 # --- what no other server gives

@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from holdfast.calls.tasks import task_group
+from holdfast.server.openai.rejoin import RETRIES
 from holdfast.server.openai.streams import LINGER
 from holdfast.testing.scripted import ScriptedModel, Silence
 from tests.server.openai.sse import comments
@@ -85,7 +86,9 @@ async def test_that_the_server_leaves_is_no_reason_to_stop_a_run(inside):
         assert await status(served) == "running"
 
 
-@pytest.mark.parametrize(("key", "again"), [({}, "false"), ({"Idempotency-Key": "k"}, None)])
+@pytest.mark.parametrize(
+    ("key", "again"), [({}, "false"), ({"Idempotency-Key": "k"}, None), ({RETRIES: "0"}, None)]
+)
 async def test_who_waits_for_the_whole_answer_is_told_when_the_server_leaves(inside, key, again):
     async with inside(ScriptedModel(["a", Silence()])) as served:
         answers = []

@@ -73,6 +73,13 @@ class OpenAIRequest(Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     echo: Echo = Echo()
 
+    @property
+    def goes_on(self) -> bool:
+        """Also when nobody reads it any more."""
+        if self.on_disconnect:
+            return self.on_disconnect == "continue"
+        return bool(self.run.session_id or self.background or self.store)
+
 
 def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
     """The run as it will stand in its journal: as any other, and its options with its models."""

@@ -12,7 +12,7 @@ from holdfast.server.openai.chat_routes import Key
 from holdfast.server.openai.kept import Found, Kept
 from holdfast.server.openai.reference import RESPONSE, telling
 from holdfast.server.openai.response_object import MOST_ITEMS, USUAL_ITEMS, Order, input_items
-from holdfast.server.openai.streams import ResponseStream, ended
+from holdfast.server.openai.streams import ResponseStream, begun, ended
 from holdfast.server.openai.taking import given, take_response
 from holdfast.server.problems import malformed
 from holdfast.server.reference import taking
@@ -36,14 +36,18 @@ async def create_response(
     """With `stream`, as it comes; with `background`, as it stands now. X-Run-Id names the run."""
     principal = who(request)
     taken = await take_response(
-        service, await request.body(), principal=principal, key=idempotency_key
+        service,
+        await request.body(),
+        principal=principal,
+        key=idempotency_key,
+        headers=request.headers,
     )
     if taken.asked.stream:
         return Streamed(ResponseStream(service, taken.run_id, taken=taken))
+    caller = request.scope["state"]["caller"]
     if taken.asked.background:
-        journal = await service.journal(taken.run_id)
+        journal = await begun(service, taken, caller)
     else:
-        caller = request.scope["state"]["caller"]
         journal = await ended(service, taken, caller, by=principal)
     told = Found(taken.run_id, journal).told
     return Response(told, status_code=200, headers=taken.headers)

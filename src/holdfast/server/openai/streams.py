@@ -8,6 +8,7 @@ to leave is no reason to stop anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 
@@ -37,18 +38,19 @@ class OpenAIStream(RunStream):
         self, service: Service, run_id: str, *, taken: Taken | None = None, after: int = 0
     ) -> None:
         super().__init__(service, run_id, after=after)
-        self._taken, self._whole = taken, False
+        self._taken, self._once = taken, taken.once if taken else None
         told = {**taken.headers} if taken else {"X-Run-Id": run_id}
         self.headers = [(name.lower().encode(), told[name].encode()) for name in told]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, send)
-        if self._taken and not self._whole:
+        with self._service.unheard.answering(self._once, self._run_id) as self._answer:
+            await super().__call__(scope, receive, send)
+        if self._taken and not self._answer.whole:
             await see_off(self._service, self._taken, by=scope["state"]["principal"])
 
     async def tell(self) -> None:
         await super().tell()
-        self._whole = True
+        self._answer.whole = True
 
     def farewell(self) -> bytes:
         return comment("server.draining", {"run_id": self._run_id})
@@ -72,9 +74,17 @@ class ResponseStream(OpenAIStream):
 
 async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> Sequence[Recorded]:
     """The journal of a run that has ended. Raises Problem if the server has to leave before."""
-    with anyio.CancelScope() as waiting, service.attendance.reading(taken.run_id):
+    with (
+        service.unheard.answering(taken.once, taken.run_id) as answer,
+        anyio.CancelScope() as waiting,
+        service.attendance.reading(taken.run_id),
+    ):
         caller.when_gone(waiting.cancel)
         await service.outcome(taken.run_id)
+        journal = await service.journal(taken.run_id)
+        answer.whole = isinstance(journal[-1].event, FINAL)
+        if answer.whole:
+            return journal
     if waiting.cancelled_caught:
         await see_off(service, taken, by=by)
     journal = await service.journal(taken.run_id)
@@ -82,8 +92,17 @@ async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> S
         refusal = draining()
         refusal.headers |= taken.headers
         # It is on record, and is carried on.
-        refusal.headers |= {} if taken.once else ASK_NO_MORE
+        refusal.headers |= {} if taken.again else ASK_NO_MORE
         raise refusal
+    return journal
+
+
+async def begun(service: Service, taken: Taken, caller: Caller) -> Sequence[Recorded]:
+    """The journal as it stands."""
+    with service.unheard.answering(taken.once, taken.run_id) as answer:
+        journal = await service.journal(taken.run_id)
+        answer.whole = True
+        caller.when_gone(partial(setattr, answer, "whole", False))
     return journal
 
 
@@ -94,6 +113,7 @@ async def see_off(service: Service, taken: Taken, *, by: str) -> None:
     async with task_group() as tasks:
         tasks.start_soon(_leave, service, tasks.cancel_scope)
         await service.attendance.deserted(taken.run_id, LINGER)
+        service.unheard.forget(taken.once, taken.run_id)
         tasks.cancel_scope.cancel()
     if service.draining.is_set():
         return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import anyio
 from msgspec.structs import replace
 
 from holdfast.core.codec import decode_history
@@ -14,10 +15,11 @@ from holdfast.core.fit import conversation
 from holdfast.core.messages import Message, UserMessage
 from holdfast.core.run import replay
 from holdfast.engine.recall import Recall
-from holdfast.ports import Store
+from holdfast.ports import Once, Store
 from holdfast.server.bodies import session_id
 from holdfast.server.openai.chat_request import read_chat
 from holdfast.server.openai.kept import Kept
+from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
 from holdfast.server.openai.request import OpenAIRequest, finish
 from holdfast.server.openai.response_request import read_response
 from holdfast.server.problems import Problem, malformed
@@ -32,19 +34,17 @@ MOST_EARLIER = 100
 
 
 class Taken(NamedTuple):
-    """`goes_on`: also when nobody reads it any more. `once`: the same request leads to it again."""
+    """`again`: the same request leads to it if the client sends it again by itself."""
 
     run_id: str
     asked: OpenAIRequest
     replayed: bool
-    once: bool = False
+    once: Once | None = None
+    again: bool = False
 
     @property
     def goes_on(self) -> bool:
-        asked = self.asked
-        if asked.on_disconnect:
-            return asked.on_disconnect == "continue"
-        return bool(asked.run.session_id or asked.background or asked.store)
+        return self.asked.goes_on
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,27 +66,60 @@ async def take_chat(
     """Raises Problem or HoldfastError."""
     asked, session = read_chat(body), session_of(headers)
     asked = replace(asked, run=replace(asked.run, session_id=session))
-    once = service.once(body, principal=principal, key=key, of=f"chat {session}".strip())
-    submitted = await service.take_in(
-        asked.run, principal=principal, once=once, finish=partial(finish, asked)
-    )
-    return Taken(submitted.run_id, asked, submitted.replayed, once is not None)
+    of = f"chat {session}".strip()
+    once = service.once(body, principal=principal, key=key, of=of)
+    return await _take(service, asked, once or latest(body, principal=principal, of=of), headers)
 
 
-async def take_response(service: Service, body: bytes, *, principal: str, key: str | None) -> Taken:
+async def take_response(
+    service: Service, body: bytes, *, principal: str, key: str | None, headers: Mapping[str, str]
+) -> Taken:
     """Raises Problem or HoldfastError."""
     asked = read_response(body)
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
     once = service.once(body, principal=principal, key=key, of="response")
-    # What it went on from may have been deleted since.
-    if once and (earlier := await service.earlier(once)):
-        return Taken(earlier, asked, replayed=True, once=True)
-    run = _joined(asked.run) if asked.run.session_id else await _continued(service, asked)
-    submitted = await service.take_in(
-        run, principal=principal, once=once, finish=partial(finish, asked)
-    )
-    return Taken(submitted.run_id, asked, submitted.replayed, once is not None)
+    once = once or latest(body, principal=principal, of="response")
+    return await _take(service, asked, once, headers, before=partial(_continued, service))
+
+
+async def _take(
+    service: Service,
+    asked: OpenAIRequest,
+    once: Once,
+    headers: Mapping[str, str],
+    *,
+    before: Callable[[OpenAIRequest], Awaitable[RunRequest]] | None = None,
+) -> Taken:
+    """`before` adds what was said earlier."""
+    again = not once.latest or RETRIES in headers
+    with service.unheard.taking(once) as others:
+        # What it went on from may have been deleted since, so this comes first.
+        if earlier := await _earlier(service, asked, once, headers, others):
+            return Taken(earlier, asked, replayed=True, once=once, again=again)
+        submitted = await service.take_in(
+            await before(asked) if before else asked.run,
+            principal=once.principal,
+            once=once,
+            finish=partial(finish, asked),
+        )
+    return Taken(submitted.run_id, asked, submitted.replayed, once, again)
+
+
+async def _earlier(
+    service: Service,
+    asked: OpenAIRequest,
+    once: Once,
+    headers: Mapping[str, str],
+    others: Sequence[anyio.Event],
+) -> str | None:
+    """The run that this request led to before, if it is to lead there again."""
+    if not once.latest:
+        return await service.earlier(once)
+    if sent_again(headers):
+        return await rejoin(service, once, asked, others)
+    service.unheard.clear(once)
+    return None
 
 
 def session_of(headers: Mapping[str, str]) -> str:
@@ -115,6 +148,8 @@ def _joined(run: RunRequest) -> RunRequest:
 async def _continued(service: Service, asked: OpenAIRequest) -> RunRequest:
     """With what was said up to and with the response it goes on from, if it names one."""
     run = asked.run
+    if run.session_id:
+        return _joined(run)
     earlier: tuple[Message, ...] = ()
     if run.previous_response_id:
         earlier = await _up_to(service, run.previous_response_id)
