@@ -11,8 +11,7 @@ ONCE, OTHER = (Once("ada", key, key, latest=True) for key in ("a", "b"))
 
 def leave(kept, *run_ids, once=ONCE):
     for run_id in run_ids:
-        with kept.answering(once, run_id):
-            pass
+        kept.leave(once, run_id)
 
 
 def claims(kept, once=ONCE):
@@ -45,7 +44,7 @@ async def test_an_answer_that_broke_off_can_be_come_back_for():
 async def test_nothing_is_remembered_for_who_is_led_to_the_run_by_a_key_or_by_nothing(once):
     kept = Unheard()
     leave(kept, "r1", once=once)
-    kept.forget(once, "r1")
+    assert kept.forget(once, "r1") is False
     assert kept._left == {}
 
 
@@ -62,8 +61,7 @@ async def test_nobody_comes_back_after_a_while():
 async def test_a_run_is_forgotten_by_itself_or_with_all_that_were_asked_for_alike():
     kept = Unheard()
     leave(kept, "r1", "r2")
-    kept.forget(ONCE, "r2")
-    kept.forget(ONCE, "r9")
+    assert (kept.forget(ONCE, "r2"), kept.forget(ONCE, "r9")) == (True, False)
     assert claims(kept) == ["r1"]
     leave(kept, "r1")
     kept.forget(ONCE, "r1")

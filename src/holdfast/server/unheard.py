@@ -65,11 +65,13 @@ class Unheard:
         try:
             yield answer
         finally:
-            # Who has a key is led to the run by that.
-            if not answer.whole and once and once.latest:
-                self._leave(once, run_id)
+            if not answer.whole:
+                self.leave(once, run_id)
 
-    def _leave(self, once: Once, run_id: str) -> None:
+    def leave(self, once: Once | None, run_id: str) -> None:
+        """Whoever asked has left. Who has a key is led to the run by that."""
+        if once is None or not once.latest:
+            return
         # Those of which something was heard last stand last.
         left = self._left.pop(once, {})
         left[run_id] = anyio.current_time()
@@ -88,12 +90,13 @@ class Unheard:
                 return run_id
         return None
 
-    def forget(self, once: Once | None, run_id: str) -> None:
-        """Nobody is to be led to this run any more."""
+    def forget(self, once: Once | None, run_id: str) -> bool:
+        """Nobody is to be led to this run any more. Whether somebody might have been."""
         left = self._left.get(once, {}) if once else {}
-        left.pop(run_id, None)
-        if once and not left:
-            self._left.pop(once, None)
+        known = left.pop(run_id, None) is not None
+        if once and known and not left:
+            del self._left[once]
+        return known
 
     def clear(self, once: Once) -> None:
         """The same is asked afresh: whoever comes back now has not asked for one of those before."""

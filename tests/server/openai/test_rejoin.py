@@ -179,7 +179,7 @@ async def test_who_lost_the_line_is_led_to_the_run_they_began(
         assert other.headers["x-run-id"] != run["run_id"]
 
 
-@pytest.mark.parametrize(("path", "headers"), [(CHAT, SESSION), (RESPONSES, {})])
+@pytest.mark.parametrize(("path", "headers"), [(CHAT, {}), (CHAT, SESSION), (RESPONSES, {})])
 async def test_who_comes_back_when_the_run_has_ended_is_told_how(inside, path, headers):
     async with inside(ScriptedModel(SLOW)) as served, task_group() as tasks:
         await lose_the_line(served, tasks, path, request(path), {**headers, **FIRST})
@@ -218,6 +218,7 @@ async def test_a_run_that_was_stopped_for_want_of_readers_is_asked_for_anew(insi
         await anyio.sleep(wait)
         answer = await served.post(CHAT, request(), headers=AGAIN)
         late = wait == LINGER
+        assert served.service.unheard._left == {}
         assert answer.status == 200
         told = answer.json["choices"][0]["message"]["content"]
         assert (told, len(await runs(served))) == (("b", 2) if late else ("a", 1))
@@ -301,8 +302,7 @@ async def test_nobody_is_led_to_a_run_that_is_gone(inside):
     async with inside(ScriptedModel(["a"])) as served:
         asked = OpenAIRequest(run=RunRequest(parts=(Text("hi"),)))
         once = latest(b"{}", principal="ada", of="chat")
-        with served.service.unheard.answering(once, "run_none"):
-            pass
+        served.service.unheard.leave(once, "run_none")
         assert await rejoin(served.service, once, asked, ()) is None
 
 

@@ -113,14 +113,16 @@ async def see_off(service: Service, taken: Taken, *, by: str) -> None:
     async with task_group() as tasks:
         tasks.start_soon(_leave, service, tasks.cancel_scope)
         await service.attendance.deserted(taken.run_id, LINGER)
-        service.unheard.forget(taken.once, taken.run_id)
+        unheard = service.unheard.forget(taken.once, taken.run_id)
         tasks.cancel_scope.cancel()
     if service.draining.is_set():
         return
     try:
         await service.runs.stop(taken.run_id, by=by, reason=_LEFT)
     except RunFinished:
-        pass  # it was quicker
+        # It was quicker. If nobody came back for the answer yet, they still may.
+        if unheard:
+            service.unheard.leave(taken.once, taken.run_id)
 
 
 async def _leave(service: Service, waiting: anyio.CancelScope) -> None:
