@@ -9,6 +9,7 @@ import pytest
 from msgspec import UNSET
 
 from holdfast.app import open_app
+from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
 from holdfast.core.events import InputAdded, StopRequested
 from holdfast.core.messages import Text, UserMessage, plain
@@ -20,6 +21,7 @@ from holdfast.server.problems import Problem
 from holdfast.server.service import LONGEST_WAIT, Service
 from holdfast.stores.reading import link
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from tests.server.conftest import DEMO
 
 HELLO = b'{"input": "hello"}'
 ASK = Review(gate="ask", reason="it spends money", subject="pay 1", key="pay")
@@ -265,6 +267,41 @@ async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(ins
             await submit(served.service)
         assert (refusal.value.status, refusal.value.code) == (429, "rate_limit_exceeded")
         assert refusal.value.headers == {"Retry-After": "1"}
+
+
+async def test_of_many_who_come_at_once_no_more_are_taken_in_than_may_wait(inside):
+    async with inside(ScriptedModel([Silence()]), max_queued_runs=7) as served:
+        # Whatever is said in a session waits until the first run of it has ended.
+        said, taken = b'{"input": "hello", "session_id": "s"}', []
+        for _ in range(4):
+            await submit(served.service, said)
+
+        async def take():
+            try:
+                taken.append((await submit(served.service, said)).how)
+            except Problem as refusal:
+                assert refusal.code == "rate_limit_exceeded"
+
+        async with task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(take)
+        assert taken == ["queued"] * 4
+        assert (await served.service.store.census()).queued == 7
+
+
+@pytest.mark.real_time
+async def test_of_many_who_ask_a_server_at_once_no_more_are_taken_in_than_may_wait(server):
+    await server.start_host("max_concurrent_runs = 1\nmax_queued_runs = 7\n" + DEMO)
+    await server.reached(await server.run([[{"wait": 600}]]), "running")
+    statuses = []
+
+    async def ask():
+        statuses.append((await server.post("/v1/runs", {"input": "hello"})).status)
+
+    async with task_group() as tasks:
+        for _ in range(60):
+            tasks.start_soon(ask)
+    assert sorted(statuses) == [202] * 7 + [429] * 53
 
 
 async def test_a_server_that_leaves_takes_nothing_new_and_still_answers_for_what_it_took(inside):

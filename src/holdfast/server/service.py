@@ -40,14 +40,12 @@ from holdfast.server import requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
+from holdfast.server.room import Room
 from holdfast.server.status import Status, damaged, last_event, status, waits_behind
 from holdfast.server.unheard import Unheard
 
 #: Seconds that somebody may wait for a run to end in one request.
 LONGEST_WAIT = 60.0
-
-#: Runs that are taken in between two looks at how many wait: each look costs more the more wait.
-TAKEN_ON_TRUST = 100
 
 #: Runs in one page of a list.
 MOST_LISTED = 100
@@ -120,8 +118,7 @@ class Service:
         self.draining, self.left = anyio.Event(), anyio.Event()
         #: Runs that are looked at for one page: where few fit a filter, it is short and has a next.
         self.most_looked = 1000
-        #: How many runs may be taken in before it is looked again how many wait.
-        self._room = 0
+        self._room = Room(settings.max_queued_runs, means.store.census)
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
         self.attendance, self.unheard = Attendance(), Unheard()
@@ -168,11 +165,13 @@ class Service:
             return Submitted(earlier, True, await self._how(earlier, run.message_id))
         if steers and (heard := await self._heard(run, once)):
             return heard
-        await self._make_room()
+        if self.draining.is_set():
+            raise draining()
         try:
-            sent = await self.sessions.send(
-                run, busy=asked.on_busy, history=history, blobs=blobs, once=once
-            )
+            async with self._room.for_one():
+                sent = await self.sessions.send(
+                    run, busy=asked.on_busy, history=history, blobs=blobs, once=once
+                )
         except AlreadyAccepted as error:
             return Submitted(error.run_id, True, await self._how(error.run_id, run.message_id))
         except KeyReused as error:
@@ -227,17 +226,6 @@ class Service:
             return await self._store.accepted(once)
         except KeyReused as error:
             raise key_conflict() from error
-
-    async def _make_room(self) -> None:
-        if self.draining.is_set():
-            raise draining()
-        if not self._room:
-            most = self._settings.max_queued_runs
-            self._room = min(most - (await self._store.census()).queued, TAKEN_ON_TRUST)
-            if self._room <= 0:
-                self._room = 0
-                raise too_many(f"{most} runs are waiting for their turn already", retry_after=1)
-        self._room -= 1
 
     # --- how things stand
 

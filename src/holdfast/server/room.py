@@ -1,0 +1,57 @@
+"""Room for runs that wait: as many are let in as there is room for, however many come at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from holdfast.ports import Census
+from holdfast.server.problems import too_many
+
+#: Runs that are let in between two looks at how many wait: each look costs more the more wait.
+TAKEN_ON_TRUST = 100
+
+
+class Room:
+    """For `most` runs that wait. `census` tells how many do."""
+
+    def __init__(self, most: int, census: Callable[[], Awaitable[Census]]) -> None:
+        self._most, self._census = most, census
+        #: How many may be let in before it is looked again.
+        self._free = 0
+        #: Those that were let in and are not on record yet, so that a look may miss them.
+        self._coming = 0
+        self._arrived = anyio.Event()
+        # asyncio's own, as it costs next to nothing where nobody else wants it.
+        self._looking = asyncio.Lock()
+
+    @asynccontextmanager
+    async def for_one(self) -> AsyncGenerator[None, None]:
+        """Whoever is let in goes on record or is refused within this. Raises Problem if it is full."""
+        if not self._free:
+            async with self._looking:
+                await self._look()
+        self._free -= 1
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
+            self._arrived.set()
+            self._arrived = anyio.Event()
+
+    async def _look(self) -> None:
+        """Until there is room. Nobody is let in meanwhile, so nobody comes who is not counted."""
+        while not self._free:
+            coming, arrived = self._coming, self._arrived
+            free = self._most - (await self._census()).queued
+            if free <= 0:
+                text = f"{self._most} runs are waiting for their turn already"
+                raise too_many(text, retry_after=1)
+            # Some of those who come may be counted as waiting already: that will be seen.
+            self._free = max(0, min(free - coming, TAKEN_ON_TRUST))
+            if not self._free:
+                await arrived.wait()
