@@ -19,8 +19,10 @@ from holdfast.errors import NotFound, RunFinished, RunStopping, SessionGone
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
 from holdfast.server.service import LONGEST_WAIT, Service
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.reading import link
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.stage import stage
 from tests.server.conftest import DEMO
 
 HELLO = b'{"input": "hello"}'
@@ -272,7 +274,7 @@ async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(ins
 async def test_of_many_who_come_at_once_no_more_are_taken_in_than_may_wait(inside):
     async with inside(ScriptedModel([Silence()]), max_queued_runs=7) as served:
         # Whatever is said in a session waits until the first run of it has ended.
-        said, taken = b'{"input": "hello", "session_id": "s"}', []
+        said, taken, refused = b'{"input": "hello", "session_id": "s"}', [], []
         for _ in range(4):
             await submit(served.service, said)
 
@@ -280,13 +282,35 @@ async def test_of_many_who_come_at_once_no_more_are_taken_in_than_may_wait(insid
             try:
                 taken.append((await submit(served.service, said)).how)
             except Problem as refusal:
-                assert refusal.code == "rate_limit_exceeded"
+                refused.append(refusal.code)
 
         async with task_group() as tasks:
             for _ in range(50):
                 tasks.start_soon(take)
-        assert taken == ["queued"] * 4
+        assert (taken, refused) == (["queued"] * 4, ["rate_limit_exceeded"] * 46)
         assert (await served.service.store.census()).queued == 7
+
+
+class Looked(MemoryStore):
+    """Counts how often it is looked how a session is."""
+
+    looks = 0
+
+    async def session(self, session_id):
+        self.looks += 1
+        return await super().session(session_id)
+
+
+async def test_a_session_is_looked_up_once_for_what_is_said_in_it(tmp_path):
+    store = Looked()
+    async with stage({"demo": ScriptedModel([Silence()])}, store=store) as play:
+        service = Service(play.runs, play.means, Settings(tmp_path), sessions=play.sessions)
+        await submit(service, b'{"input": "a", "session_id": "s"}')
+        for busy, how in (("queue", "queued"), ("steer", "steered")):
+            body = {"input": "b", "session_id": "s", "on_busy": busy}
+            store.looks = 0
+            sent = await submit(service, json.dumps(body).encode())
+            assert (sent.how, store.looks) == (how, 1)
 
 
 @pytest.mark.real_time

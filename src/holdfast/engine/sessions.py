@@ -89,9 +89,15 @@ class Sessions:
         history: tuple[Message, ...] = (),
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
+        entry: SessionEntry | None = None,
     ) -> Sent:
-        """Take a message in. Raises as `Runs.accept`, and Conflict where too many wait already."""
-        entry = await self._find(accepted.session_id)
+        """Take a message in. Raises as `Runs.accept`, and Conflict where too many wait already.
+
+        `entry` is the session as it was just now, for who has looked already.
+        """
+        entry = entry or await self.find(accepted.session_id)
+        if entry and entry.state.deleted_at is not None:
+            raise SessionGone(accepted.session_id)
         if entry and entry.run and entry.live:
             if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs, once):
                 return Sent(entry.run.run_id, "steered")
@@ -213,14 +219,12 @@ class Sessions:
             raise NotFound("session", session_id)
         return entry
 
-    async def _find(self, session_id: str) -> SessionEntry | None:
+    async def find(self, session_id: str) -> SessionEntry | None:
+        """How it is, be it deleted or not, if there is such a session."""
         try:
-            entry = await self._store.session(session_id) if session_id else None
+            return await self._store.session(session_id) if session_id else None
         except NotFound:
             return None
-        if entry and entry.state.deleted_at is not None:
-            raise SessionGone(session_id)
-        return entry
 
     async def badge(self, entry: SessionEntry) -> Badge:
         if entry.run is None:

@@ -148,7 +148,8 @@ class Service:
         finish: Callable[[RunAccepted], RunAccepted] = lambda run: run,
     ) -> Submitted:
         """The same for a request that was read already. `finish` adds what else it said."""
-        asked = _as_agreed(asked, await self._session(asked.session_id))
+        entry = await self.sessions.find(asked.session_id)
+        asked = _as_agreed(asked, entry.state if entry else None)
         run, history, blobs = requests.accept(
             asked,
             settings=self._settings,
@@ -163,14 +164,14 @@ class Service:
         # A request that was taken in is answered as it was, whatever the state of things now.
         if once and not once.latest and (earlier := await self.earlier(once)):
             return Submitted(earlier, True, await self._how(earlier, run.message_id))
-        if steers and (heard := await self._heard(run, once)):
+        if steers and entry and (heard := await self._heard(run, once)):
             return heard
         if self.draining.is_set():
             raise draining()
         try:
             async with self._room.for_one():
                 sent = await self.sessions.send(
-                    run, busy=asked.on_busy, history=history, blobs=blobs, once=once
+                    run, busy=asked.on_busy, history=history, blobs=blobs, once=once, entry=entry
                 )
         except AlreadyAccepted as error:
             return Submitted(error.run_id, True, await self._how(error.run_id, run.message_id))
@@ -184,14 +185,6 @@ class Service:
             # More wait in its session than may.
             raise too_many(str(error)) from error
         return Submitted(sent.run_id, replayed=False, how=sent.how)
-
-    async def _session(self, session_id: str) -> SessionState | None:
-        if not session_id:
-            return None
-        try:
-            return (await self._store.session(session_id)).state
-        except NotFound:
-            return None
 
     async def _how(self, run_id: str, message_id: str) -> How:
         """What a request is told that led to this run before."""
@@ -208,7 +201,7 @@ class Service:
 
         For who names their messages and has no key, which the store would know.
         """
-        if not run.message_id or not await self._session(run.session_id):
+        if not run.message_id:
             return None
         for member in await self._store.members(run.session_id, limit=LOOKED_BACK):
             said = _said(await self._store.read(member.run_id), run.message_id)

@@ -139,9 +139,8 @@ class Ledger:
         return ordinal
 
     def _refuse_known(self, once: Once | None) -> None:
-        if once and not once.latest:
-            if earlier := find_once(self._db, once, now=self._now()):
-                raise AlreadyAccepted(earlier)
+        if once and not once.latest and (earlier := find_once(self._db, once, now=self._now())):
+            raise AlreadyAccepted(earlier)
 
     def _remember(self, once: Once, run_id: str) -> None:
         now = self._now()
