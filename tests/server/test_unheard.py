@@ -81,13 +81,13 @@ async def test_no_more_is_remembered_than_so_many():
     assert (claims(kept), claims(kept, OTHER), claims(kept, third)) == ([], ["r5", "r3"], ["r6"])
 
 
-async def test_those_that_are_being_taken_in_are_known_to_who_comes_after_them():
+async def test_those_that_are_being_taken_in_are_known_to_who_comes_again_after_them():
     kept = Unheard()
-    with kept.taking(ONCE) as first:
-        with kept.taking(ONCE) as second, kept.taking(OTHER) as other:
+    with kept.taking(ONCE, again=False) as first:
+        with kept.taking(ONCE, again=True) as second, kept.taking(OTHER, again=True) as other:
             assert (len(first), len(second), len(other)) == (0, 1, 0)
             assert not second[0].is_set()
-        with kept.taking(ONCE) as third:
-            assert [*third] == [*second]
+        with kept.taking(ONCE, again=True) as third:
+            assert third == second
     assert second[0].is_set()
     assert kept._under_way == {}

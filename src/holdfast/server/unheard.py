@@ -37,22 +37,23 @@ class Unheard:
     def __init__(self, *, requests: int = MOST_REQUESTS, alike: int = MOST_ALIKE) -> None:
         self._requests, self._alike = requests, alike
         self._left: dict[Once, dict[str, float]] = {}
-        self._under_way: dict[Once, list[anyio.Event]] = {}
+        self._under_way: dict[Once, dict[anyio.Event, None]] = {}
         self.inherited: set[str] = set()
 
     # --- taking in
 
     @contextmanager
-    def taking(self, once: Once) -> Iterator[Sequence[anyio.Event]]:
-        """This request is being taken in. Yields the ends of those that were before it."""
-        under_way = self._under_way.setdefault(once, [])
-        before, over = tuple(under_way), anyio.Event()
-        under_way.append(over)
+    def taking(self, once: Once, *, again: bool) -> Iterator[Sequence[anyio.Event]]:
+        """This request is being taken in. Yields the ends of those before it, if it came again."""
+        under_way = self._under_way.setdefault(once, {})
+        # Thousands may ask the same at once, so they are not looked through for nothing.
+        before, over = tuple(under_way) if again else (), anyio.Event()
+        under_way[over] = None
         try:
             yield before
         finally:
             over.set()
-            under_way.remove(over)
+            del under_way[over]
             if not under_way:
                 del self._under_way[once]
 

@@ -285,12 +285,12 @@ async def test_who_asks_again_waits_for_what_is_being_taken_in(inside):
     once, found = latest(b"{}", principal="ada", of="chat"), []
 
     async def come_back():
-        with served.service.unheard.taking(once) as before:
+        with served.service.unheard.taking(once, again=True) as before:
             found.append(await rejoin(served.service, once, asked, before))
 
     async with inside(ScriptedModel([Silence()])) as served:
         async with task_group() as tasks:
-            with served.service.unheard.taking(once):
+            with served.service.unheard.taking(once, again=False):
                 tasks.start_soon(come_back)
                 await anyio.sleep(5)
                 submitted = await served.service.take_in(asked.run, principal="ada", once=once)

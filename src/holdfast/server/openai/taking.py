@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-import anyio
 from msgspec.structs import replace
 
 from holdfast.core.codec import decode_history
@@ -92,34 +91,26 @@ async def _take(
     before: Callable[[OpenAIRequest], Awaitable[RunRequest]] | None = None,
 ) -> Taken:
     """`before` adds what was said earlier."""
-    again = not once.latest or RETRIES in headers
-    with service.unheard.taking(once) as others:
+    leads_again = not once.latest or RETRIES in headers
+    again = sent_again(headers)
+    with service.unheard.taking(once, again=again) as others:
         # What it went on from may have been deleted since, so this comes first.
-        if earlier := await _earlier(service, asked, once, headers, others):
-            return Taken(earlier, asked, replayed=True, once=once, again=again)
+        earlier = None
+        if not once.latest:
+            earlier = await service.earlier(once)
+        elif again:
+            earlier = await rejoin(service, once, asked, others)
+        else:
+            service.unheard.clear(once)
+        if earlier:
+            return Taken(earlier, asked, replayed=True, once=once, again=leads_again)
         submitted = await service.take_in(
             await before(asked) if before else asked.run,
             principal=once.principal,
             once=once,
             finish=partial(finish, asked),
         )
-    return Taken(submitted.run_id, asked, submitted.replayed, once, again)
-
-
-async def _earlier(
-    service: Service,
-    asked: OpenAIRequest,
-    once: Once,
-    headers: Mapping[str, str],
-    others: Sequence[anyio.Event],
-) -> str | None:
-    """The run that this request led to before, if it is to lead there again."""
-    if not once.latest:
-        return await service.earlier(once)
-    if sent_again(headers):
-        return await rejoin(service, once, asked, others)
-    service.unheard.clear(once)
-    return None
+    return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again)
 
 
 def session_of(headers: Mapping[str, str]) -> str:
