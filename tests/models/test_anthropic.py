@@ -271,6 +271,11 @@ def test_the_longest_reply_has_three_names_and_can_be_stretched(name):
     assert not body.keys() & {"max_output_tokens", "max_completion_tokens"}
 
 
+def test_what_only_chats_have_a_word_for_is_left_out():
+    chat = {"seed": 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}}
+    assert ask(**chat) == ask()
+
+
 @pytest.mark.parametrize(
     ("effort", "budget"), [("minimal", 1024), ("low", 4096), ("medium", 8192), ("high", 16384)]
 )

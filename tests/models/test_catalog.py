@@ -7,6 +7,7 @@ from holdfast.models.catalog import (
     WIRES,
     Price,
     cost,
+    counts_thoughts,
     is_silent_reasoner,
     price_of,
     seals_thoughts,
@@ -169,3 +170,13 @@ def test_who_does_not_think_has_nothing_to_seal(model):
 )
 def test_how_a_model_is_made_to_think(model, how):
     assert thinks(model) == how
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "openai/gpt-5.4-mini", "o1-mini", "ft:o4-mini:me"])
+def test_who_thinks_counts_its_thoughts(model):
+    assert counts_thoughts(model)
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "gpt", "llama-3", "o10", "mine"])
+def test_of_others_that_is_not_known(model):
+    assert not counts_thoughts(model)

@@ -28,9 +28,9 @@ BYTES = Path(__file__).parent / "bytes"
 HERE, THERE = "https://here.example/v1", "https://there.example/v1"
 
 
-def body(*messages, stream=True, origin="", **request):
+def body(*messages, stream=True, model="gpt", origin="", **request):
     request = Request(model="m", **{"instructions": "", "messages": messages} | request)
-    return json.loads(OpenAIChat().body(request, model="gpt", stream=stream, origin=origin))
+    return json.loads(OpenAIChat().body(request, model=model, stream=stream, origin=origin))
 
 
 def messages(*given, **request):
@@ -281,3 +281,19 @@ def test_options_pass_through_but_change_nothing_of_ours():
 def test_a_stretched_request_allows_a_longer_reply(name):
     assert body(options={name: 100}, stretch=3)[name] == 300
     assert body(options={name: None}, stretch=3)[name] is None
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "sent"),
+    [
+        ("llama", {"max_output_tokens": 5}, {"max_tokens": 5}),
+        ("gpt-4o", {"max_tokens": 5}, {"max_tokens": 5}),
+        ("gpt-4o", {"max_tokens": 5, "max_completion_tokens": 6}, {"max_completion_tokens": 6}),
+        ("openai/gpt-5.4-mini", {"max_tokens": 5}, {"max_completion_tokens": 5}),
+        ("o3", {"max_output_tokens": 5}, {"max_completion_tokens": 5}),
+        ("o3", {}, {}),
+    ],
+)
+def test_the_longest_reply_goes_by_the_one_name_that_the_model_knows(model, asked, sent):
+    told = body(model=model, options=asked)
+    assert {name: told[name] for name in told if "tokens" in name} == sent

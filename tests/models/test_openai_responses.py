@@ -170,12 +170,17 @@ def test_tools_are_flat():
     ]
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_output_tokens"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_output_tokens", "max_completion_tokens"])
 def test_the_limit_has_one_name_and_is_stretched(name):
     sent = body(options={name: 100}, stretch=4)
     assert sent["max_output_tokens"] == 400
-    assert "max_tokens" not in sent
+    assert not sent.keys() & {"max_tokens", "max_completion_tokens"}
     assert "max_output_tokens" not in options(**{name: None})
+
+
+def test_what_only_chats_have_a_word_for_is_left_out():
+    chat = {"seed": 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}, "stop": "x"}
+    assert options(**chat) == options()
 
 
 def test_effort_asks_for_a_summary_too_and_gives_way_to_what_is_said_outright():

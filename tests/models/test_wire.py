@@ -3,7 +3,7 @@ import pytest
 
 from holdfast.core.messages import AssistantMessage, Reasoning, ToolCall
 from holdfast.errors import BadReply
-from holdfast.models.wire import in_order, parse
+from holdfast.models.wire import in_order, longest, parse
 
 
 class Delta(msgspec.Struct):
@@ -86,3 +86,10 @@ def test_what_another_sealed_or_nobody_stays_here(other):
 
 def test_a_seal_from_before_origins_were_kept_goes_back_to_its_wire():
     assert thought(origin="") in back(thought(origin=""))
+
+
+def test_the_longest_reply_goes_by_the_first_name_with_a_number():
+    both = {"max_tokens": 1, "max_completion_tokens": 2}
+    assert longest(both) == ("max_completion_tokens", 2)
+    assert longest({**both, "max_completion_tokens": None}) == ("max_tokens", 1)
+    assert longest({"max_tokens": "1"}) is None

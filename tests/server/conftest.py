@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import aiohttp
 import anyio
@@ -330,7 +331,7 @@ class Inside:
             "method": method,
             "scheme": "http",
             "path": path,
-            "raw_path": path.encode(),
+            "raw_path": quote(path).encode(),
             "root_path": "",
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],

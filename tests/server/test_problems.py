@@ -187,6 +187,11 @@ def test_a_wrong_key_is_told_in_the_words_clients_know():
     assert wrong_key().complaint.message == "Invalid API key"
 
 
+def test_who_comes_while_the_server_leaves_is_told_so_and_when_to_come_back():
+    said = draining(retry_after=3).complaint.message
+    assert "shutting down" in said and "Try again in 3 s" in said
+
+
 def test_a_body_that_is_too_large_is_told_the_limit():
     assert "10000000 bytes" in too_large(10_000_000).complaint.message
 

@@ -67,6 +67,7 @@ def test_what_a_body_is_made_of_is_what_is_read():
     whole = {
         "input": "hi",
         "conversation_history": [{"role": "user", "content": "before"}],
+        "previous_response_id": "resp_1",
         "instructions": "be kind",
         "session_id": "s",
         "message_id": "mine",

@@ -18,6 +18,7 @@ from holdfast.engine.sessions import MOST_WAITING
 from holdfast.errors import NotFound, RunFinished, RunStopping, SessionGone
 from holdfast.ports import Review
 from holdfast.server.problems import Problem
+from holdfast.server.requests import read_run
 from holdfast.server.service import LONGEST_WAIT, Service
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.reading import link
@@ -37,7 +38,8 @@ class Talker(ScriptedModel):
 
 
 async def submit(service, body=HELLO, *, key=None):
-    return await service.submit(body, principal="ada", key=key)
+    once = service.once(body, principal="ada", key=key)
+    return await service.take_in(read_run(body), principal="ada", once=once)
 
 
 async def ended(service, run_id):

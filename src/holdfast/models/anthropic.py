@@ -27,14 +27,12 @@ from holdfast.core.messages import (
 from holdfast.errors import ModelRefused
 from holdfast.models.anthropic_reader import NAME, REDACTED, AnthropicReader, is_object
 from holdfast.models.catalog import Thinks, thinks
-from holdfast.models.wire import in_order
+from holdfast.models.wire import CHAT_ALONE, LENGTHS, in_order, longest
 
 #: Tokens of a reply where no option names a number. The protocol will not do without one. Who
 #: thinks as long as it sees fit thinks within it.
 MOST_TOKENS = 8192
 MOST_TOKENS_WITH_THOUGHTS = 32_000
-#: The options that may name it, the first one found counts.
-_LIMITS = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 
 #: Tokens to think with, for models that go by a budget. The protocol takes no fewer than 1024.
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 16384}
@@ -42,9 +40,10 @@ _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 16384}
 _EFFORTS = {effort: effort for effort in ("low", "medium", "high", "xhigh", "max")}
 _EFFORTS["minimal"] = "low"
 
-#: Options that never go out as they came: what is ours to say, and what has another name here.
+#: Options that never go out as they came: what is ours to say, what has another name here, and
+#: what has none.
 _OURS = {"model", "messages", "stream", "tools", "system", "cache"}
-_REWORDED = {"reasoning_effort", "response_format", "tool_choice", "stop", *_LIMITS}
+_REWORDED = {"reasoning_effort", "response_format", "tool_choice", "stop", *LENGTHS, *CHAT_ALONE}
 
 _Block: TypeAlias = dict[str, Any]
 
@@ -89,9 +88,9 @@ def _settings(request: Request, how: Thinks) -> dict[str, Any]:
     settings: dict[str, Any] = {
         name: value for name, value in options.items() if name not in _OURS | _REWORDED
     }
-    limits = (limit for name in _LIMITS if isinstance(limit := options.get(name), int))
     usual = MOST_TOKENS_WITH_THOUGHTS if how in ("asked", "itself") else MOST_TOKENS
-    settings["max_tokens"] = next(limits, usual) * request.stretch
+    _, most = longest(options) or ("", usual)
+    settings["max_tokens"] = most * request.stretch
     effort = str(options.get("reasoning_effort"))
     if how == "budget":
         _think_within(settings, _BUDGETS.get(effort))

@@ -108,6 +108,9 @@ _SILENT = {
 #: Those of OpenAI that do not think, and so have no thoughts to seal.
 _THOUGHTLESS = ("chatgpt-4o", "gpt-3.5", "gpt-4", "gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5-chat")
 
+#: Those of OpenAI that think, and take no limit but one that their thoughts count for as well.
+_COUNTING = ("gpt-5", "gpt-5.1", "gpt-5.2", "gpt-5.4", "gpt-5.5", "o1", "o3", "o4-mini")
+
 #: How a model of Anthropic's is made to think: by a budget of tokens, by being asked to, or by
 #: itself. "" where it is another's, or too old to think at all.
 Thinks: TypeAlias = Literal["budget", "asked", "itself", ""]
@@ -156,6 +159,11 @@ def is_silent_reasoner(model: str) -> bool:
 def seals_thoughts(model: str) -> bool:
     """Whether it can be asked for its thoughts under a seal. Who cannot refuses to be asked."""
     return _find(model.removeprefix("ft:"), _THOUGHTLESS) is None
+
+
+def counts_thoughts(model: str) -> bool:
+    """Whether the longest reply is to be named with its thoughts."""
+    return _find(model.removeprefix("ft:"), _COUNTING) is not None
 
 
 def thinks(model: str) -> Thinks:

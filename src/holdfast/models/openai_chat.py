@@ -24,12 +24,12 @@ from holdfast.core.messages import (
     plain,
 )
 from holdfast.errors import ModelRefused
+from holdfast.models.catalog import counts_thoughts
 from holdfast.models.openai_chat_reader import FIELD, NAME, ChatReader, is_object
-from holdfast.models.wire import in_order
+from holdfast.models.wire import LENGTHS, in_order, longest
 
 #: What no option may change.
 _OURS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
-_LENGTHS = ("max_tokens", "max_completion_tokens")
 
 _MISTRAL = re.compile(r"https?://([^/@]+\.)?mistral\.ai([:/]|\Z)", re.IGNORECASE)
 
@@ -53,9 +53,11 @@ class OpenAIChat:
 
     def body(self, request: Request, *, model: str, stream: bool, origin: str = "") -> bytes:
         fields = {key: value for key, value in request.options.items() if key not in _OURS}
-        for key in _LENGTHS:
-            if isinstance(length := fields.get(key), int):
-                fields[key] = length * request.stretch
+        if said := longest(fields):
+            name, most = said
+            # Two of them are refused together.
+            fields = {key: value for key, value in fields.items() if key not in LENGTHS}
+            fields[_length(name, model)] = most * request.stretch
         messages = [_message(message, request.blobs, origin) for message in request.messages]
         if request.instructions:
             messages.insert(0, {"role": "system", "content": request.instructions})
@@ -68,6 +70,12 @@ class OpenAIChat:
 
     def reader(self) -> ChatReader:
         return ChatReader()
+
+
+def _length(name: str, model: str) -> str:
+    """Who thinks knows the newer name alone; many other endpoints know only the older one."""
+    newer = name == "max_completion_tokens" or counts_thoughts(model)
+    return "max_completion_tokens" if newer else "max_tokens"
 
 
 def _message(message: Message, blobs: dict[str, bytes], origin: str) -> dict[str, object]:

@@ -22,12 +22,12 @@ from holdfast.core.messages import (
 from holdfast.errors import ModelRefused
 from holdfast.models.catalog import seals_thoughts
 from holdfast.models.openai_responses_reader import NAME, ResponsesReader
-from holdfast.models.wire import in_order
+from holdfast.models.wire import CHAT_ALONE, LENGTHS, in_order, longest
 
-#: Options that are said in other words here, or that are not for options to say.
+#: Options that are said in other words here or cannot be said, or that are not for options to say.
 _OURS = frozenset(
-    {"model", "instructions", "input", "stream", "tools", "max_tokens", "max_output_tokens"}
-    | {"reasoning_effort", "response_format"}
+    {"model", "instructions", "input", "stream", "tools", "reasoning_effort", "response_format"}
+    | {"stop", *LENGTHS, *CHAT_ALONE}
 )
 
 _Item: TypeAlias = dict[str, object] | msgspec.Raw
@@ -66,9 +66,8 @@ class OpenAIResponses:
 def _options(request: Request) -> dict[str, object]:
     """The options that have another name or shape here."""
     options, said = request.options, dict[str, object]()
-    most = options.get("max_output_tokens") or options.get("max_tokens")
-    if isinstance(most, int):
-        said["max_output_tokens"] = most * request.stretch
+    if most := longest(options):
+        said["max_output_tokens"] = most[1] * request.stretch
     if effort := options.get("reasoning_effort"):
         said["reasoning"] = {"effort": effort, "summary": "auto"} | _table(options.get("reasoning"))
     if shape := _table(options.get("response_format")):

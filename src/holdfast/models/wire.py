@@ -7,13 +7,20 @@ bytes knows nothing of either.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.core.messages import AssistantMessage, Chunk, Reasoning, Request, ToolCall
 from holdfast.errors import BadReply
+
+#: What the options call the longest reply, in tokens; the first one that names a number counts.
+LENGTHS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+
+#: Options of OpenAI's chat that no other wire has a word for. There they would have the whole
+#: request refused, and clients send them unasked.
+CHAT_ALONE = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias"})
 
 T = TypeVar("T")
 
@@ -68,6 +75,14 @@ class Wire(Protocol):
         ...
 
     def reader(self) -> Reader: ...
+
+
+def longest(options: Mapping[str, object]) -> tuple[str, int] | None:
+    """How long a reply may be, and what that was called."""
+    for name in LENGTHS:
+        if isinstance(most := options.get(name), int):
+            return name, most
+    return None
 
 
 def in_order(

@@ -22,6 +22,7 @@ from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
 from holdfast.server.openai.chat_routes import CHAT_ROUTES
+from holdfast.server.openai.going_on import take_run
 from holdfast.server.openai.response_routes import RESPONSE_ROUTES
 from holdfast.server.problems import (
     Problem,
@@ -102,10 +103,12 @@ async def start_run(
     ] = None,
 ) -> Response[Started]:
     """The run is on record when this is answered, and will be carried to an end."""
-    submitted = await service.submit(
-        await request.body(), principal=who(request), key=idempotency_key
+    submitted, ignored = await take_run(
+        service, await request.body(), principal=who(request), key=idempotency_key
     )
     headers = {"X-Run-Id": submitted.run_id}
+    if ignored:
+        headers["X-Holdfast-Ignored"] = ", ".join(ignored)
     if submitted.replayed:
         headers["Idempotency-Replayed"] = "true"
     if session_key := request.headers.get("X-Hermes-Session-Key"):

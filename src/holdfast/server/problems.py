@@ -212,7 +212,8 @@ def too_many(message: str, *, retry_after: int = 1) -> Problem:
 def draining(*, retry_after: int = 1) -> Problem:
     return Problem(
         503,
-        "the server is about to leave and takes no new runs",
+        "the server is shutting down and takes no new runs; those it has are carried on when it is"
+        f" back. Try again in {retry_after} s",
         code="gateway_draining",
         type=OURS,
         headers=_later(retry_after),

@@ -50,6 +50,11 @@ RUN: Mapping[str, Schema] = {
     "conversation_history": Schema(
         type=_LIST, items=_MESSAGE, description="What was said before, if not in the input."
     ),
+    "previous_response_id": Schema(
+        type=_TEXT,
+        max_length=256,
+        description="Go on from this response, if there is no conversation_history.",
+    ),
     "instructions": Schema(type=_TEXT, description="Laid over those of the agent."),
     "session_id": Schema(type=_TEXT, max_length=256, description="The conversation it is part of."),
     "message_id": Schema(

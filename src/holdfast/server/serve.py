@@ -22,6 +22,7 @@ from holdfast.server.about import About
 from holdfast.server.asgi import make_asgi
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
+from holdfast.server.openai.streams import see_off_the_deserted
 from holdfast.server.service import Service
 from holdfast.server.streams import PIECE, look_after
 
@@ -192,6 +193,7 @@ class Serving:
             while not self._server.started:  # noqa: ASYNC110 (it has no event for it)
                 await anyio.sleep(0.002)
             ready()
+            tasks.start_soon(see_off_the_deserted, self._service)
             await self._drained.wait()
             self._service.draining.set()
             self._service.left.set()

@@ -125,11 +125,6 @@ class Service:
 
     # --- taking in
 
-    async def submit(self, body: bytes, *, principal: str, key: str | None) -> Submitted:
-        """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
-        once = self.once(body, principal=principal, key=key)
-        return await self.take_in(requests.read_run(body), principal=principal, once=once)
-
     def once(self, body: bytes, *, principal: str, key: str | None, of: str = "") -> Once | None:
         """The request as one that is taken in once, if it has a key. `of` is what it is part of."""
         key = requests.idempotency_key(key)
@@ -147,7 +142,10 @@ class Service:
         once: Once | None = None,
         finish: Callable[[RunAccepted], RunAccepted] = lambda run: run,
     ) -> Submitted:
-        """The same for a request that was read already. `finish` adds what else it said."""
+        """Take a request in; `finish` adds what else it said.
+
+        Raises Problem or HoldfastError, and then nothing was allocated.
+        """
         entry = await self.sessions.find(asked.session_id)
         asked = _as_agreed(asked, entry.state if entry else None)
         run, history, blobs = requests.accept(

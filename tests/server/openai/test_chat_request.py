@@ -121,7 +121,7 @@ def test_a_run_comes_to_one_end():
         ("messages", None),
         ("messages", {"a": 1}),
         ("model", 5),
-        ("stream", "true"),
+        ("stream", "perhaps"),
         ("stream_options", []),
         ("temperature", "hot"),
         ("seed", 1.5),

@@ -44,10 +44,16 @@ async def runs(served):
 
 
 async def test_the_models_are_listed_and_found_whatever_they_are_called(inside):
-    named = {"demo": ModelSettings(name="demo", wire="openai-chat", model="maker/big")}
+    others = ["maker/big", "maker//big", "/big", "big/", "%2F", "ü b"]
+    named = {
+        name: ModelSettings(name=name, wire="openai-chat", model=other)
+        for name, other in zip(["demo", *"vwxyz"], others, strict=True)
+    }
     async with inside(ScriptedModel(), models=named) as served:
         listed = (await served.get("/v1/models")).json
-        assert [one["id"] for one in listed["data"]] == ["demo", "maker/big"]
+        assert [one["id"] for one in listed["data"]] == [*named, *others]
+        # When the server began is all that is known of when they were made.
+        assert {one["created"] for one in listed["data"]} == {int(served.service.began)}
         for row in listed["data"]:
             found = await served.get(f"/v1/models/{row['id']}")
             assert (found.status, found.json) == (200, row)

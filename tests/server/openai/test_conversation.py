@@ -79,6 +79,14 @@ def test_somebody_must_have_said_something(value):
     assert refused(value).param == "messages"
 
 
+@pytest.mark.parametrize("nothing", ["", None, [], [""], [{"type": "text", "text": ""}]])
+def test_what_is_asked_last_may_not_be_empty(nothing):
+    for before in ([user("a")], [user("a"), {"role": "assistant", "content": "b"}]):
+        said = refused([*before, user(nothing)])
+        assert said.message == "the last message in messages is empty"
+        assert said.param == f"messages[{len(before)}].content"
+
+
 def test_a_reply_cannot_be_what_is_asked():
     said = refused([user("a"), {"role": "assistant", "content": "b"}])
     assert said.param == "messages[1].role"

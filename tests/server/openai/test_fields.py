@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.server.openai.fields import given, inside, number, one_of, table, whole
+from holdfast.server.openai.fields import given, inside, number, one_of, table, truth, whole
 from holdfast.server.problems import Problem
 
 NAN = float("nan")
@@ -35,3 +35,15 @@ def test_a_field_within_another_has_the_names_of_both():
 def test_what_says_nothing_was_not_given():
     fields = {"tools": [], "tool_choice": None, "functions": [{}], "prompt": {}, "n": 1}
     assert given(fields, ("tools", "tool_choice", "functions", "prompt", "audio")) == ("functions",)
+
+
+def test_a_flag_may_be_a_word_or_a_number():
+    for yes in (True, "true", " True ", "1", 1, "yes", "on"):
+        assert truth({"stream": yes}, "stream") is True
+    for no in (None, False, "false", "0", 0, "no", "off", ""):
+        assert truth({"stream": no}, "stream") is False
+    assert truth({}, "stream") is False
+    for bad in ("perhaps", 2, [], {}, [True], 0.5):
+        with pytest.raises(Problem) as caught:
+            truth({"stream": bad}, "stream")
+        assert caught.value.complaint.param == "stream"

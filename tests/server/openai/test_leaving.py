@@ -82,6 +82,7 @@ class Case(NamedTuple):
 CASES = {
     "a stream": Case({"stream": True}),
     "an answer": Case({}),
+    "only its own side shut": Case({"stream": True}, meanwhile="shut"),
     "a session": Case({"stream": True}, headers=SESSION, script=SHORT),
     "a session, not streamed": Case({}, headers={"X-Session-Id": "other"}, script=SHORT),
     "stored": Case({"stream": True, "store": True}, script=SHORT),
@@ -143,6 +144,10 @@ async def play(server, name, seen):
 async def play_on(server, case, line, events, fields):
     if not case.meanwhile:
         return await line.leave()
+    if case.meanwhile == "shut":
+        left = time.time()  # noqa: TID251 (as when they leave)
+        line.writer.write_eof()
+        return left
     if case.meanwhile == "look in":
         await line.leave()
         await anyio.sleep(0.5)
@@ -190,3 +195,26 @@ def test_a_run_that_is_for_its_readers_alone_is_stopped_when_they_have_left(seen
 def test_a_run_that_is_for_more_than_its_readers_goes_on(seen, name):
     assert seen[name].status == "completed"
     assert "stop.requested" not in [one["event"]["type"] for one in seen[name].journal]
+
+
+async def test_a_run_whose_readers_went_with_the_server_is_stopped_by_the_next(server):
+    await server.start_host("[server]\ndrain = 0\n[models.demo]\nwire = 'demo'\n")
+    longer = json.dumps([["a", {"wait": LINGER + 0.5}, "b"]])
+    cases = {
+        "alone": Case({"stream": True}),
+        "come back to": Case({"stream": True}, script=longer),
+        "in a session": Case({"stream": True}, headers=SESSION, script=longer),
+    }
+    lines, ids = [Line(server) for _ in cases], {}
+    for line, (name, case) in zip(lines, cases.items(), strict=True):
+        await line.ask("POST", CHAT, body(name, case), case.headers)
+        ids[name] = await find(server, name)
+    server.kill()
+    for line in lines:
+        await line.leave()
+    await server.start_host("[models.demo]\nwire = 'demo'\n")
+    async with server.follow(ids["come back to"]) as events:
+        frames = await events.all()
+    ended = {name: (await server.ended(id))["status"] for name, id in ids.items()}
+    assert ended == {"alone": "cancelled", "come back to": "completed", "in a session": "completed"}
+    assert frames[-1].event == "run.completed"

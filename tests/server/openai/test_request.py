@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import ModelSettings, Settings
+from holdfast.core.events import ModelChoice
 from holdfast.core.messages import Text
 from holdfast.core.run import replay
 from holdfast.server.openai.request import (
@@ -21,6 +22,9 @@ from holdfast.server.problems import Problem
 from holdfast.server.requests import RunRequest, accept
 from holdfast.server.status import KEPT, said_of_it, status
 from tests.core.stories import accepted, journal
+
+SAID = RunRequest(parts=(Text("hi"),))
+SAID_IN_SESSION = RunRequest(parts=(Text("hi"),), session_id="s")
 
 
 def refused(read, *given):
@@ -43,7 +47,7 @@ def test_options_go_to_each_model_that_may_be_asked():
         data=Path("data"), default_model="main", models={"main": main, "spare": spare}
     )
     run = RunRequest(parts=(Text("hi"),), model="main", reasoning_effort="low")
-    request = OpenAIRequest(run=run, options={"temperature": 0.5})
+    request = OpenAIRequest(run=run, options={"temperature": 0.5}, store=True)
     admission = accept(run, settings=settings, tools=(), principal="ada")
     finished = finish(request, admission.run)
     assert [choice.options for choice in finished.models] == [
@@ -53,13 +57,40 @@ def test_options_go_to_each_model_that_may_be_asked():
     assert (finished.asked_model, finished.principal, finished.metadata) == ("main", "ada", {})
 
 
+def test_a_length_that_is_asked_for_counts_whatever_the_usual_one_is_called():
+    main = ModelChoice("main", {"max_tokens": 9, "seed": 1})
+    for own in ({"max_completion_tokens": 5}, {"max_tokens": 5}):
+        run = finish(OpenAIRequest(run=SAID, options=own), accepted(models=(main,)))
+        assert run.models[0].options == {"seed": 1, **own}
+
+
 def test_what_a_request_said_of_itself_is_kept_with_the_run_and_told_to_nobody_else():
     echo = Echo(instructions="Be brief.", store=False, text={"format": {"type": "text"}})
-    request = OpenAIRequest(run=RunRequest(parts=(Text("hi"),)), echo=echo)
+    request = OpenAIRequest(run=SAID, echo=echo, background=True)
     run = finish(request, accepted(metadata={"a": "b"}))
     assert read_echo(run) == echo
     assert said_of_it(run.metadata) == {"a": "b"}
     assert status("run_1", replay(journal(run)), created_at=0.0).metadata == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "goes_on"),
+    [
+        ({}, False),
+        ({"store": False}, False),
+        ({"store": True}, True),
+        ({"background": True}, True),
+        ({"run": SAID_IN_SESSION}, True),
+        ({"run": SAID_IN_SESSION, "store": True, "on_disconnect": "stop"}, False),
+        ({"on_disconnect": "continue"}, True),
+    ],
+)
+def test_a_run_goes_on_without_readers_if_it_is_for_more_than_them_and_that_is_kept(
+    fields, goes_on
+):
+    asked = OpenAIRequest(**{"run": SAID, **fields})
+    assert asked.goes_on is goes_on
+    assert read_echo(finish(asked, accepted())).attended is not goes_on
 
 
 @pytest.mark.parametrize("kept", ["", "nonsense", "[]", '{"store": 5}'])
@@ -69,7 +100,7 @@ def test_what_is_kept_and_means_nothing_is_passed_over(kept):
 
 
 def test_an_echo_is_told_as_the_wire_has_it():
-    assert Echo(conversation="s1", reasoning_effort="low").told() == {
+    assert Echo(attended=True, conversation="s1", reasoning_effort="low").told() == {
         "background": False,
         "conversation": {"id": "s1"},
         "instructions": None,
@@ -135,6 +166,6 @@ def test_stops_are_a_word_or_a_few():
 
 
 def test_what_is_kept_with_the_run_cannot_be_sent_as_metadata():
-    request = OpenAIRequest(run=RunRequest(parts=(Text("hi"),)))
+    request = OpenAIRequest(run=SAID, store=True)
     run = finish(request, accepted(metadata={"a": "b", KEPT: '{"store":false}'}))
     assert (read_echo(run), run.metadata) == (Echo(), {"a": "b"})

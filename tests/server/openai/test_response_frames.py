@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.events import (
-    ModelReplied,
     ModelRetracted,
     RunCancelled,
     RunCompleted,
@@ -34,6 +33,7 @@ from tests.core.stories import (
 from tests.fixtures.golden import journal as golden
 from tests.fixtures.golden import names
 from tests.server.openai.sse import comments, events, stream
+from tests.server.openai.test_response_object import words_of
 
 RUN = "run_1"
 CALLING = (accepted(), started(), called())
@@ -169,8 +169,7 @@ def test_the_words_that_stand_are_those_of_the_replies_and_the_end_is_the_runs(h
         if one.name == "response.output_text.delta" and one.data["item_id"] in words:
             words[one.data["item_id"]] += one.data["delta"]
     said = [text for id, text in words.items() if standing[id].get("phase")]
-    replies = [r.event.text for r in happened if isinstance(r.event, ModelReplied)]
-    assert said == [text for text in replies if text]
+    assert said == words_of(happened)
     for id, item in standing.items():
         if item["type"] == "message":
             assert item["content"][0]["text"] == words[id]

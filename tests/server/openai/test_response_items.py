@@ -88,9 +88,16 @@ def test_a_reply_closes_its_item_with_all_of_its_words():
     }
 
 
-def test_words_before_a_call_are_a_commentary():
+def test_words_before_a_call_are_a_commentary_with_a_break_after_it():
     told = last(*CALLING, said("a"), replied(call(), text="a"))
     assert told[-1]["item"]["phase"] == "commentary"
+    assert told[-1]["item"]["content"][0]["text"] == "a\n\n"
+    assert (kinds(told)[0], told[0]["delta"], told[1]["text"]) == (
+        "output_text.delta",
+        "\n\n",
+        "a\n\n",
+    )
+    assert last(*CALLING, replied(call())) == []
 
 
 def test_words_are_a_commentary_until_it_is_known_where_a_shape_was_asked_for():
@@ -188,7 +195,7 @@ def test_the_end_closes_what_is_open():
 def test_every_item_is_opened_once_and_closed_once_in_its_place(events):
     grown = View("run_1")
     each = [*map(grown.take, events), grown.close()]
-    assert max(map(len, each)) <= 6
+    assert max(map(len, each)) <= 7
     told = [one for several in each for one in several]
     opened = [
         (one["output_index"], one["item"]["id"])

@@ -148,12 +148,18 @@ def test_only_what_stands_is_listed():
         "function_call",
         "function_call_output",
     ]
-    assert answer["output"][0]["content"][0]["text"] == "b"
+    assert answer["output"][0]["content"][0]["text"] == "b\n\n"
 
 
 def test_a_run_accepted_by_a_newer_version_waits():
     answer = response_object(RUN, [recall(1, 1.5, b'{"type":"run.forked"}')])
     assert (answer["status"], answer["model"], answer["metadata"]) == ("queued", "", {})
+
+
+def words_of(events):
+    """Those of the replies, each with a break if a call comes after it."""
+    replies = [r.event for r in events if isinstance(r.event, ModelReplied)]
+    return [reply.text + "\n\n" * bool(reply.calls) for reply in replies if reply.text]
 
 
 @settings(max_examples=25)
@@ -165,8 +171,7 @@ def test_the_words_of_a_response_are_those_of_its_replies(events):
         for item in answer["output"]
         if item["type"] == "message" and item.get("phase")
     ]
-    replies = [r.event.text for r in events if isinstance(r.event, ModelReplied)]
-    assert said == [text for text in replies if text]
+    assert said == words_of(events)
     assert answer["usage"] is None or answer["usage"]["total_tokens"] == last.usage.total
     assert (answer["usage"] is None) == (last.ended is None)
 

@@ -161,7 +161,7 @@ def test_items_that_are_only_named_are_said_to_be_ignored():
         ("input", None),
         ("input", 5),
         ("model", 5),
-        ("stream", "true"),
+        ("stream", "perhaps"),
         ("instructions", 5),
         ("previous_response_id", 5),
         ("store", 1),

@@ -122,7 +122,7 @@ async def test_a_response_that_was_not_to_be_stored_is_not_found_later(inside):
 
 async def test_what_there_is_not_is_not_found(inside):
     async with inside(ScriptedModel()) as served:
-        for id in ("resp_none", "run_none", "x"):
+        for id in ("resp_none", "run_none", "x", "resp_" + "0" * 256):
             where = f"{RESPONSES}/{id}"
             for answer in (
                 await served.get(where),
@@ -131,13 +131,19 @@ async def test_what_there_is_not_is_not_found(inside):
                 await served.delete(where),
             ):
                 assert refused(answer) == (404, "response_not_found")
-            later = await served.post(RESPONSES, {"input": "hi", "previous_response_id": id})
+            later = await served.post(RESPONSES, {"input": "hi", "previous_response_id": id[:256]})
             assert refused(later) == (404, "previous_response_not_found")
 
 
 async def test_what_cannot_be_asked_is_refused_by_its_name(inside):
     wrong = {
         "?stream=perhaps": "stream",
+        "?stream=true&starting_after=x": "starting_after",
+        "?stream=true&starting_after=-1": "starting_after",
+        "?stream=true&starting_after=1.0": "starting_after",
+        "?stream=true&starting_after=٣": "starting_after",
+        f"?stream=true&starting_after={'9' * 19}": "starting_after",
+        "?starting_after=x": "starting_after",
         "/input_items?order=up": "order",
         "/input_items?limit=0": "limit",
         "/input_items?limit=101": "limit",
@@ -148,6 +154,17 @@ async def test_what_cannot_be_asked_is_refused_by_its_name(inside):
         for query, param in wrong.items():
             answer = await served.get(f"{RESPONSES}/{whole['id']}{query}")
             assert (answer.status, answer.error["param"]) == (400, param)
+            assert answer.error["type"] == "invalid_request_error"
+
+
+async def test_who_has_seen_more_than_there_is_gets_what_is_still_to_come(inside):
+    async with inside(ScriptedModel(["Hel", Silence(9), "lo!"])) as served:
+        begun = await respond(served, background=True)
+        far = f"{RESPONSES}/{begun['id']}?stream=true&starting_after={'9' * 18}"
+        assert events((await served.get(far)).body) == []
+        whole = events((await served.get(far.rpartition("&")[0])).body)
+        from_start = await served.get(f"{RESPONSES}/{begun['id']}?stream=true&starting_after=")
+        assert events(from_start.body) == whole
 
 
 # --- what came before
@@ -259,3 +276,15 @@ async def test_a_repeat_under_the_same_key_attaches_to_the_same_response(inside,
             assert answers[0].body == answers[1].body
         other = await served.post(RESPONSES, {"input": "ho", **fields}, headers=named)
         assert refused(other) == (409, "idempotency_key_conflict")
+
+
+@pytest.mark.parametrize(("store", "status"), [(None, 404), (False, 404), (True, 200)])
+async def test_a_chat_is_found_as_a_response_only_if_it_was_to_be_stored(inside, store, status):
+    async with inside(ScriptedModel(["a"], ["b"])) as served:
+        asked = {"messages": [{"role": "user", "content": "hi"}], "store": store}
+        chat = await served.post("/v1/chat/completions", asked)
+        id = chat.headers["x-run-id"].replace("run_", "resp_")
+        assert (await served.get(f"{RESPONSES}/{id}")).status == status
+        assert (await served.get(f"{RESPONSES}/{id}?stream=true")).status == status
+        gone_on = await served.post(RESPONSES, {"input": "on", "previous_response_id": id})
+        assert gone_on.status == status

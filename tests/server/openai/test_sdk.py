@@ -190,7 +190,7 @@ def test_a_response_is_taken_up_where_it_was_left():
         with asks.responses.stream(response_id="resp_1", starting_after=1400) as rest:
             first = next(iter(rest))
             assert first.sequence_number > 1400
-            assert rest.get_final_response().output_text == "Let me look." + ANSWER
+            assert rest.get_final_response().output_text == "Let me look.\n\n" + ANSWER
 
 
 def test_a_chat_is_put_together_by_the_client_and_its_whole_has_the_shape():

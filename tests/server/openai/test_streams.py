@@ -1,15 +1,22 @@
 """Answers to clients that leave, and from servers that leave. `test_leaving` has the sockets."""
 
+import json
+
 import anyio
 import pytest
 
 from holdfast.calls.tasks import task_group
+from holdfast.errors import StoreFull, StoreUnavailable
+from holdfast.server.frames import BREAK
 from holdfast.server.openai.rejoin import RETRIES
-from holdfast.server.openai.streams import LINGER
-from holdfast.testing.scripted import ScriptedModel, Silence
-from tests.server.openai.sse import comments
-from tests.server.openai.test_chat_routes import CHAT, asking, runs
+from holdfast.server.openai.streams import LINGER, ChatStream, see_off_the_deserted
+from holdfast.server.openai.taking import take_chat
+from holdfast.server.streams import LOOK, STALLED, look_after
+from holdfast.testing.scripted import CutOff, ScriptedModel, Silence
+from tests.server.openai.sse import DONE, comments, events
+from tests.server.openai.test_chat_routes import CHAT, asking, runs, words
 from tests.server.openai.test_response_routes import RESPONSES, respond
+from tests.server.test_streams import Reader, nothing
 
 
 class Leaver:
@@ -84,6 +91,127 @@ async def test_that_the_server_leaves_is_no_reason_to_stop_a_run(inside):
             await anyio.sleep(1)
             served.service.draining.set()
         assert await status(served) == "running"
+
+
+# --- readers that are slow, and models that begin again
+
+
+async def read(served, reader, fields, headers=()):
+    """A chat as this reader has it; the run's id."""
+    taken = await take_chat(
+        served.service,
+        json.dumps(fields).encode(),
+        principal="ada",
+        key=None,
+        headers=dict(headers),
+    )
+    stream = ChatStream(served.service, taken.run_id, taken=taken)
+    scope = {"type": "http", "state": {"caller": reader, "principal": "ada"}}
+    await stream(scope, nothing, reader.send)
+    return taken.run_id
+
+
+@pytest.mark.parametrize(
+    ("headers", "ends"), [({}, "cancelled"), ({"X-Session-Id": "s"}, "completed")]
+)
+async def test_a_chat_reader_that_stalls_is_left_and_the_run_ends_as_if_it_had(
+    inside, headers, ends
+):
+    words = ["word ", Silence(1)] * 100
+    async with inside(ScriptedModel(words)) as served, task_group() as tasks:
+        tasks.start_soon(look_after, served.service)
+        stalled = Reader(takes=3)
+        run_id = await read(served, stalled, asking(stream=True), headers)
+        assert not stalled.ended and b"[DONE]" not in stalled.heard
+        assert 0 <= stalled.hung_up - (stalled.stuck + STALLED) <= LOOK
+        # Nothing was made ready for it but the one piece that it did not take.
+        assert len(stalled.pieces) == 3
+        # The model went on at its own pace meanwhile.
+        journal = (await served.get(f"/v1/runs/{run_id}/journal")).json["data"]
+        assert [one["event"]["type"] for one in journal].count("model.text") >= STALLED
+        await anyio.sleep(100)
+        assert await stands(served, run_id) == ends
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_chat_reader_sees_a_break_where_the_model_began_again_and_later_ones_do_not(inside):
+    calls = [["Hel", Silence(1), CutOff()], ["Hello!"]]
+    async with inside(ScriptedModel(*calls)) as served:
+        asked, named = asking(stream=True), {"Idempotency-Key": "k"}
+        live = await served.post(CHAT, asked, headers=named)
+        assert words(live) == f"Hel{BREAK}Hello!"
+        finish = [c["finish_reason"] for e in events(live.body)[:-1] for c in e.data["choices"]]
+        assert finish[-1] == "stop" and set(finish[:-1]) == {None}
+        assert events(live.body)[-1].data == DONE
+        again = await served.post(CHAT, asked, headers=named)
+        assert words(again) == "Hello!"
+        assert len(await runs(served)) == 1
+
+
+# --- after a server that was ended
+
+
+async def begin(served, **fields):
+    """Ask for a chat as somebody who vanishes with their server, which sees nobody off."""
+    before = {one["run_id"] for one in await runs(served)}
+    await served.post(CHAT, asking(stream=True, **fields), patience=1)
+    (id,) = {one["run_id"] for one in await runs(served)} - before
+    return id
+
+
+async def stands(served, id):
+    return (await served.get(f"/v1/runs/{id}")).json["status"]
+
+
+async def test_a_run_whose_readers_went_with_their_server_is_stopped_unless_they_come_back(inside):
+    async with inside(ScriptedModel(*[["a", Silence()]] * 3)) as served, task_group() as tasks:
+        alone, kept = await begin(served), await begin(served, background=True)
+        read = await begin(served)
+        tasks.start_soon(see_off_the_deserted, served.service)
+        await anyio.sleep(LINGER - 0.1)
+        follow = lambda: served.get(f"/v1/runs/{read}/events", patience=9)  # noqa: E731
+        tasks.start_soon(follow)
+        assert await stands(served, alone) == "running"
+        await anyio.sleep(0.2)
+        assert await stands(served, alone) == "cancelled"
+        await anyio.sleep(9 + LINGER - 0.4)
+        assert await stands(served, read) == "running"
+        await anyio.sleep(0.4)
+        assert await stands(served, read) == "cancelled"
+        assert await stands(served, kept) == "running"
+        journal = (await served.get(f"/v1/runs/{alone}/journal")).json["data"]
+        (stop,) = [one["event"] for one in journal if one["event"]["type"] == "stop.requested"]
+        assert (stop["by"], stop["reason"]) == ("ada", "whoever asked for it has left")
+
+
+async def test_all_that_were_deserted_are_seen_off_however_many(inside):
+    async with inside(ScriptedModel(*[["a", Silence()]] * 5)) as served:
+        ids = [await begin(served) for _ in range(5)]
+        await see_off_the_deserted(served.service, page=2)
+        await anyio.sleep(1)
+        assert {await stands(served, id) for id in ids} == {"cancelled"}
+
+
+class Broken:
+    """A store and a door of which nothing can be had."""
+
+    async def list(self, **_):
+        raise StoreUnavailable("closed")
+
+    async def stop(self, run_id, **_):
+        raise StoreFull("no space")
+
+
+@pytest.mark.parametrize("part", ["store", "runs"])
+async def test_a_store_that_fails_then_is_no_reason_to_end_the_server(inside, part, caplog):
+    async with inside(ScriptedModel(["a", Silence()])) as served:
+        id = await begin(served)
+        whole = getattr(served.service, part)
+        setattr(served.service, part, Broken())
+        await see_off_the_deserted(served.service)
+        setattr(served.service, part, whole)
+        assert await stands(served, id) == "running"
+        assert "nobody reads" in caplog.text
 
 
 @pytest.mark.parametrize(

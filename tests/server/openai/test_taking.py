@@ -14,22 +14,6 @@ def taken(*, session_id="", replayed=False, **fields):
     return Taken("run_1", OpenAIRequest(run=run, **fields), replayed)
 
 
-@pytest.mark.parametrize(
-    ("fields", "goes_on"),
-    [
-        ({}, False),
-        ({"store": False}, False),
-        ({"store": True}, True),
-        ({"background": True}, True),
-        ({"session_id": "s"}, True),
-        ({"session_id": "s", "store": True, "on_disconnect": "stop"}, False),
-        ({"on_disconnect": "continue"}, True),
-    ],
-)
-def test_a_run_goes_on_without_readers_if_it_is_for_more_than_them(fields, goes_on):
-    assert taken(**fields).goes_on is goes_on
-
-
 def test_a_client_is_told_which_run_it_is_and_what_became_of_the_request():
     assert taken().headers == {"X-Run-Id": "run_1"}
     assert taken(session_id="s", ignored=("tools", "n"), replayed=True).headers == {

@@ -34,7 +34,7 @@ from holdfast.core.state import Pending, RunState
 from holdfast.server.frames import BREAK, Fields, Try, approval, find_tool, short
 from holdfast.server.openai.ending import Ending, ending, hermes, spent
 from holdfast.server.openai.ids import completion_id
-from holdfast.server.openai.reading import Reading, frame, waiting
+from holdfast.server.openai.reading import BLANK, Reading, frame, waiting
 
 DONE = b"data: [DONE]\n\n"
 
@@ -43,7 +43,6 @@ APPROVAL = "hermes.approval.request"
 SETTLED = "hermes.approval.responded"
 
 _EMOJI = "🔧"
-_BLANK = "\n\n"
 _MOST_LABEL = 120
 
 
@@ -103,7 +102,7 @@ class ChatProjection:
     def _text(self, event: TextStreamed, _before: RunState) -> Iterator[bytes]:
         if (event.turn, event.attempt) not in self._retracted:
             if self._said and "content" not in self._shown:
-                yield self._words("content", _BLANK)
+                yield self._words("content", BLANK)
             yield self._words("content", event.text)
 
     def _reasoning(self, event: ReasoningStreamed, _before: RunState) -> Iterator[bytes]:
@@ -145,7 +144,7 @@ class ChatProjection:
                 f"[{event.tool} waits for somebody's yes: {short(event.subject, _MOST_LABEL)}."
                 f" Answer with POST /v1/runs/{self._run_id}/approval]"
             )
-            yield self._chunk({"reasoning_content": f"{_BLANK}{remark}{_BLANK}"})
+            yield self._chunk({"reasoning_content": f"{BLANK}{remark}{BLANK}"})
 
     def _settled(
         self, event: ApprovalAnswered | ApprovalExpired, before: RunState

@@ -10,8 +10,9 @@ from typing import Any
 from holdfast.server.bodies import flag, read_object, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
-from holdfast.server.openai.fields import Given, given, inside, number, whole
+from holdfast.server.openai.fields import Given, given, inside, number, truth, whole
 from holdfast.server.openai.request import (
+    Echo,
     OpenAIRequest,
     biases,
     length,
@@ -64,12 +65,14 @@ def read_chat(body: bytes) -> OpenAIRequest:
     return OpenAIRequest(
         run=run,
         options=_options(fields),
-        stream=flag(fields, "stream") or False,
+        stream=truth(fields, "stream"),
         include_usage=_include_usage(fields),
         background=flag(fields, "background") or False,
         store=flag(fields, "store"),
         on_disconnect=on_disconnect(fields),
         ignored=given(fields, _IGNORED),
+        # It is found as a response only if it was to be stored.
+        echo=Echo(store=flag(fields, "store") or False),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
@@ -30,7 +31,7 @@ Key = Annotated[
 
 @get("/v1/models", responses=refusals(), summary="The models there are, for OpenAI's clients")
 async def list_models(about: TheAbout) -> ModelList:
-    return models(about.settings)
+    return models(about.settings, created=int(about.service.began))
 
 
 @get(
@@ -39,10 +40,16 @@ async def list_models(about: TheAbout) -> ModelList:
     summary="A model, for OpenAI's clients",
 )
 async def read_model(
+    request: Ask,
     about: TheAbout,
-    model_id: Annotated[str, PathParameter(description="Its name, which may have slashes.")],
+    model_id: Annotated[  # noqa: ARG001 (the address has to have a place for it)
+        str, PathParameter(description="Its name, which may have slashes.")
+    ],
 ) -> ModelRow:
-    return model(about.settings, model_id.removeprefix("/"))
+    # As it was asked for: on the way here slashes are put in order, and a name may have any.
+    asked = unquote(request.scope["raw_path"].decode("latin-1"))
+    named = asked.removeprefix("/v1/models/")
+    return model(about.settings, named, created=int(about.service.began))
 
 
 @post(

@@ -40,16 +40,25 @@ def _read(value: object, blobs: dict[str, bytes]) -> Spoken:
     if not isinstance(value, list):
         raise malformed("'input' must be an array of messages", param="input")
     items = [_item(item, place) for place, item in enumerate(few(value, "input", MOST_MESSAGES))]
-    last = next((n for n in reversed(range(len(items))) if _speaks(items[n])), None)
-    if last is None:
-        raise malformed("No user message found in input", param="input")
-    if _role(items[last]) != "user":
-        raise malformed("the last message in input must be a user's", param=f"input[{last}].role")
+    last = _last(items)
     parts, _ = read_input(items[: last + 1], blobs)
     # Its place stays, so that what is wrong with another is told by the right number.
     items[last] = {}
     before = read_earlier(items, blobs)
     return Spoken(parts, before.messages, before.told)
+
+
+def _last(items: list[dict[str, object]]) -> int:
+    """The place of what is asked."""
+    spoken = [n for n, item in enumerate(items) if _role(item) == "user" or _speaks(item)]
+    if not any(_speaks(items[n]) for n in spoken):
+        raise malformed("No user message found in input", param="input")
+    last = spoken[-1]
+    if _role(items[last]) != "user":
+        raise malformed("the last message in input must be a user's", param=f"input[{last}].role")
+    if not _speaks(items[last]):
+        raise malformed("the last message in input is empty", param=f"input[{last}].content")
+    return last
 
 
 def _item(item: object, place: int) -> dict[str, object]:
@@ -64,7 +73,15 @@ def _item(item: object, place: int) -> dict[str, object]:
 
 def _speaks(item: dict[str, object]) -> bool:
     """A message with something in it. One that only calls tools says nothing here."""
-    return _role(item) in _SPEAKERS and item.get("content") not in (None, "", [])
+    content = item.get("content")
+    if isinstance(content, list):
+        # A text that says nothing is nothing; whatever else is no text is looked at later.
+        content = [part for part in content if part != "" and _text(part) != ""]
+    return _role(item) in _SPEAKERS and content not in (None, "", [])
+
+
+def _text(part: object) -> object:
+    return part.get("text") if isinstance(part, dict) else None
 
 
 def _role(item: dict[str, object]) -> str:

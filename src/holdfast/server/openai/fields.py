@@ -9,6 +9,11 @@ from holdfast.server.problems import malformed
 
 Given: TypeAlias = Mapping[str, object]
 
+_TRUTHS: Mapping[bool, tuple[object, ...]] = {
+    True: (True, "true", "1", "yes", "on"),
+    False: (None, False, "false", "0", "no", "off", ""),
+}
+
 
 def number(fields: Given, name: str, least: float, most: float) -> float | None:
     value = fields.get(name)
@@ -27,6 +32,17 @@ def whole(fields: Given, name: str, least: int, most: int) -> int | None:
     if type(value) is not int or not least <= value <= most:
         raise malformed(f"'{name}' must be a whole number, {least} to {most}", param=name)
     return value
+
+
+def truth(fields: Given, name: str) -> bool:
+    """A flag that some clients send as a word or a number. False if it was left out."""
+    value = fields.get(name)
+    said = value.strip().lower() if isinstance(value, str) else value
+    for meant, words in _TRUTHS.items():
+        # 1 is True to this language.
+        if said in words:
+            return meant
+    raise malformed(f"'{name}' must be true or false", param=name)
 
 
 def table(fields: Given, name: str) -> dict[str, object] | None:

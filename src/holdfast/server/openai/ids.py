@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.server.bodies import LONGEST_NAME
+from holdfast.server.frames import short
 from holdfast.server.problems import Problem
 
 _RUN, _RESPONSE = "run_", "resp_"
@@ -20,10 +22,15 @@ def run_id(response_id: str, *, named: str = "response") -> str:
 
     `named` is what the response is in the request.
     """
-    if not response_id.startswith(_RESPONSE):
-        said = f"there is no response {response_id}"
+    if not response_id.startswith(_RESPONSE) or len(response_id) > LONGEST_NAME:
+        said = f"there is no response {short(response_id, LONGEST_NAME)}"
         raise Problem(404, said, code=f"{named}_not_found", param=f"{named}_id")
     return _RUN + response_id.removeprefix(_RESPONSE)
+
+
+def response_of(item_id: str) -> str:
+    """The response that a message is part of, by the message's id."""
+    return _RESPONSE + item_id.partition("_")[2].rpartition("_")[0]
 
 
 def bare(run_id: str) -> str:

@@ -25,6 +25,9 @@ from holdfast.core.run import fold
 from holdfast.core.state import RunState
 from holdfast.server.frames import DELTAS
 
+#: Between what is said before a call and after it.
+BLANK = "\n\n"
+
 _ENCODER = msgspec.json.Encoder()
 
 #: After these a run may wait for something else than before.

@@ -26,12 +26,17 @@ LONGEST_TOKEN = 100
 LARGEST_SHAPE = 200_000
 
 
+_LENGTHS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+
+
 class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request said of itself, and its response says again. The run does not depend on it.
 
-    `conversation` is the session that was named, if one was.
+    `conversation` is the session that was named, if one was. `attended`: the run is for its readers
+    alone, and ends with the last of them; no response says that.
     """
 
+    attended: bool = False
     background: bool = False
     conversation: str = ""
     instructions: str | None = None
@@ -48,7 +53,7 @@ class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def told(self) -> Mapping[str, Any]:
         said = asdict(self)
-        effort = said.pop("reasoning_effort")
+        effort, _ = said.pop("reasoning_effort"), said.pop("attended")
         return {
             **said,
             "conversation": {"id": self.conversation} if self.conversation else None,
@@ -61,6 +66,7 @@ class OpenAIRequest(Struct, frozen=True, kw_only=True):
     """A run somebody asked for. `options` are for the model, in the names that all wires know.
 
     `store` is None where nothing was said of it. `ignored` are fields that nobody obeys here.
+    `goes_on`: also when nobody reads it any more.
     """
 
     run: RunRequest
@@ -84,10 +90,19 @@ class OpenAIRequest(Struct, frozen=True, kw_only=True):
 def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
     """The run as it will stand in its journal: as any other, and its options with its models."""
     models = tuple(
-        replace(choice, options=choice.options | request.options) for choice in run.models
+        replace(choice, options=_laid_over(choice.options, request.options))
+        for choice in run.models
     )
-    said = {KEPT: msgspec.json.encode(request.echo).decode()} if request.echo != Echo() else {}
+    echo = replace(request.echo, attended=not request.goes_on)
+    said = {KEPT: msgspec.json.encode(echo).decode()} if echo != Echo() else {}
     return replace(run, models=models, metadata={**said_of_it(run.metadata), **said})
+
+
+def _laid_over(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A length that is asked for counts, whatever the usual one is called."""
+    if own.keys() & _LENGTHS:
+        usual = {name: value for name, value in usual.items() if name not in _LENGTHS}
+    return {**usual, **own}
 
 
 def read_echo(run: RunAccepted | None) -> Echo:

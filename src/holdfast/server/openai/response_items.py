@@ -27,7 +27,7 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.state import RunState
 from holdfast.server.frames import Fields, find_tool
 from holdfast.server.openai.ids import bare
-from holdfast.server.openai.reading import Reading
+from holdfast.server.openai.reading import BLANK, Reading
 
 Standing: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 Kind: TypeAlias = Literal["message", "reasoning"]
@@ -158,8 +158,7 @@ class View:
             self.items.append(item)
             yield _item("added", item.index, item.shape())
             yield {"type": "response.content_part.added", **_place(item), "part": item.part}
-        item.pieces.append(event.text)
-        yield {**_at(item, "delta"), "delta": event.text}
+        yield _grown(item, event.text)
 
     def _phase(self, kind: Kind) -> str:
         """What words are before it is known whether a call follows them.
@@ -174,8 +173,13 @@ class View:
 
     def _replied(self, recorded: Recorded, _before: RunState) -> Iterator[Fields]:
         event: Any = recorded.event
-        if message := self._open.get("message"):
-            message.phase = "commentary" if event.calls else "final_answer"
+        message = self._open.get("message")
+        if message and event.calls:
+            message.phase = "commentary"
+            # OpenAI's clients put the texts of all messages together with nothing in between.
+            yield _grown(message, BLANK)
+        elif message:
+            message.phase = "final_answer"
         yield from self._close("completed" if event.stop == "stop" else "incomplete")
 
     def _taken_back(self, _recorded: Recorded, _before: RunState) -> Iterator[Fields]:
@@ -231,6 +235,11 @@ def _item(what: Literal["added", "done"], index: int, shape: Fields) -> Fields:
 
 def _place(item: Words) -> Fields:
     return {"item_id": item.id, "output_index": item.index, "content_index": 0}
+
+
+def _grown(item: Words, text: str) -> Fields:
+    item.pieces.append(text)
+    return {**_at(item, "delta"), "delta": text}
 
 
 def _at(item: Words, what: Literal["delta", "done"]) -> Fields:

@@ -5,12 +5,13 @@ The words of this wire are put into those that all wires know.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.server.bodies import flag, read_object, session_id, string, text
 from holdfast.server.content import short
 from holdfast.server.openai.conversation import read_conversation
-from holdfast.server.openai.fields import Given, given, inside, one_of, table
+from holdfast.server.openai.fields import Given, given, inside, one_of, table, truth
 from holdfast.server.openai.ids import run_id
 from holdfast.server.openai.request import (
     Echo,
@@ -23,6 +24,9 @@ from holdfast.server.openai.request import (
 from holdfast.server.problems import malformed
 from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, _metadata
 
+#: The type of an item that is only named.
+REFERENCE = "item_reference"
+
 #: What nobody obeys here: the tools are this server's own.
 _IGNORED = (
     "tools",
@@ -34,11 +38,12 @@ _IGNORED = (
 )
 
 
-def read_response(body: bytes) -> OpenAIRequest:
-    """Raises Problem."""
+def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> OpenAIRequest:
+    """`known` are items that may be named by their ids alone. Raises Problem."""
     fields = read_object(body)
     blobs: dict[str, bytes] = {}
-    spoken = read_conversation(fields.get("input"), "input", blobs)
+    said = _in_full(fields.get("input"), known or {})
+    spoken = read_conversation(said, "input", blobs)
     own = string(fields, "instructions")
     instructions = "\n\n".join(filter(None, (own, *spoken.told)))
     session, previous = _conversation(fields), _previous(fields)
@@ -66,11 +71,11 @@ def read_response(body: bytes) -> OpenAIRequest:
     return OpenAIRequest(
         run=run,
         options=options,
-        stream=flag(fields, "stream") or False,
+        stream=truth(fields, "stream"),
         background=background,
         store=store is not False,
         on_disconnect=on_disconnect(fields),
-        ignored=given(fields, _IGNORED) + _referred(fields.get("input")),
+        ignored=given(fields, _IGNORED) + _referred(said),
         echo=Echo(
             background=background,
             conversation=session,
@@ -89,11 +94,20 @@ def read_response(body: bytes) -> OpenAIRequest:
     )
 
 
+def _in_full(items: object, known: Mapping[str, Any]) -> object:
+    if not known or not isinstance(items, list):
+        return items
+    return [known.get(str(item.get("id")), item) if _refers(item) else item for item in items]
+
+
 def _referred(items: object) -> tuple[str, ...]:
-    """Items that are only named are not looked up, so whoever sent them is told."""
+    """Items that are still only named are passed over, so whoever sent them is told."""
     listed = items if isinstance(items, list) else []
-    kinds = (item.get("type") for item in listed if isinstance(item, dict))
-    return ("input.item_reference",) if "item_reference" in kinds else ()
+    return (f"input.{REFERENCE}",) if any(map(_refers, listed)) else ()
+
+
+def _refers(item: object) -> bool:
+    return isinstance(item, dict) and item.get("type") == REFERENCE
 
 
 def _conversation(fields: Given) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from litestar import Response, delete, get, post
@@ -16,11 +17,11 @@ from holdfast.server.openai.streams import ResponseStream, begun, ended
 from holdfast.server.openai.taking import given, take_response
 from holdfast.server.problems import malformed
 from holdfast.server.reference import taking
-from holdfast.server.requests import cursor
 from holdfast.server.routing import Ask, Streamed, TheService, refusals, who
 
-Id = Annotated[str, PathParameter(description="The response's id.", max_length=256)]
+Id = Annotated[str, PathParameter(description="The response's id.")]
 _FLAGS = {None: False, "": False, "false": False, "true": True}
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @post(
@@ -73,9 +74,9 @@ async def read_response(
     """For as long as its run is kept, from any of its events on."""
     if stream not in _FLAGS:
         raise malformed("stream must be true or false", param="stream")
+    after = _seen(starting_after)
     found = await Kept(service).find(id)
     if _FLAGS[stream]:
-        after = cursor(None, starting_after)
         return Streamed(ResponseStream(service, found.run_id, after=after))
     return Response(found.told, headers={"X-Run-Id": found.run_id})
 
@@ -129,6 +130,17 @@ async def read_input_items(
         order=_order(order),
     )
     return dict(items)
+
+
+def _seen(said: str | None) -> int:
+    """Whoever says what they have seen and is not understood would be told all of it again."""
+    if not said:
+        return 0
+    if not _NUMBER.fullmatch(said):
+        raise malformed(
+            "starting_after must be the sequence_number of an event", param="starting_after"
+        )
+    return int(said)
 
 
 def _order(said: str | None) -> Order:

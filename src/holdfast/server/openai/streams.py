@@ -2,23 +2,26 @@
 
 Whoever asked for a run may leave before that. Some runs go on; the others are stopped a while after
 the last reader has left, and not before: somebody who lost the line comes back. That the server has
-to leave is no reason to stop anything.
+to leave is no reason to stop anything; the next one gives its readers the same time to come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 import anyio
 
 from holdfast.calls.tasks import task_group
-from holdfast.core.events import FINAL, Recorded
-from holdfast.errors import RunFinished
+from holdfast.core.events import FINAL, Recorded, RunAccepted
+from holdfast.errors import HoldfastError, RunFinished
+from holdfast.ports import Once, Store
 from holdfast.server.frames import retracted_attempts
 from holdfast.server.openai.chat_frames import ChatProjection
 from holdfast.server.openai.kept import Found
 from holdfast.server.openai.reading import comment
+from holdfast.server.openai.request import read_echo
 from holdfast.server.openai.response_frames import ResponseProjection
 from holdfast.server.openai.taking import Taken
 from holdfast.server.problems import ASK_NO_MORE, draining
@@ -29,6 +32,8 @@ from holdfast.server.streams import Caller, Receive, RunStream, Scope, Send, Vie
 LINGER = 5.0
 
 _LEFT = "whoever asked for it has left"
+
+_log = logging.getLogger(__name__)
 
 
 class OpenAIStream(RunStream):
@@ -108,23 +113,61 @@ async def begun(service: Service, taken: Taken, caller: Caller) -> Sequence[Reco
 
 async def see_off(service: Service, taken: Taken, *, by: str) -> None:
     """Whoever asked for the run has left: see that it does not go on for nobody, if it should not."""
-    if taken.goes_on:
-        return
+    if not taken.goes_on:
+        await _stop_deserted(service, taken.run_id, by=by, once=taken.once)
+
+
+async def _stop_deserted(
+    service: Service, run_id: str, *, by: str, once: Once | None = None
+) -> None:
+    """Once nobody has read it for a while. `once` is the request that it was for."""
     async with task_group() as tasks:
         tasks.start_soon(_leave, service, tasks.cancel_scope)
-        await service.attendance.deserted(taken.run_id, LINGER)
-        unheard = service.unheard.forget(taken.once, taken.run_id)
+        await service.attendance.deserted(run_id, LINGER)
+        unheard = service.unheard.forget(once, run_id)
         tasks.cancel_scope.cancel()
     if service.draining.is_set():
         return
     try:
-        await service.runs.stop(taken.run_id, by=by, reason=_LEFT)
+        await service.runs.stop(run_id, by=by, reason=_LEFT)
     except RunFinished:
         # It was quicker. If nobody came back for the answer yet, they still may.
         if unheard:
-            service.unheard.leave(taken.once, taken.run_id)
+            service.unheard.leave(once, run_id)
 
 
 async def _leave(service: Service, waiting: anyio.CancelScope) -> None:
     await service.draining.wait()
     waiting.cancel()
+
+
+async def see_off_the_deserted(service: Service, *, page: int = 200) -> None:
+    """The last server took all its readers with it: see off each run that was for them alone.
+
+    Whoever comes back in time has theirs go on. What was asked for since may be among them, and is
+    seen off by the same rule. They are looked for so many at a time. Where several servers shared a
+    store, this would have to know whose readers were whose.
+    """
+    async with task_group() as tasks:
+        try:
+            async for run_id, accepted in _attended(service.store, page):
+                tasks.start_soon(_see_off, service, run_id, accepted.principal)
+        except HoldfastError as error:
+            _log.warning("runs that nobody reads may go on: %s", error)
+
+
+async def _attended(store: Store, page: int) -> AsyncGenerator[tuple[str, RunAccepted], None]:
+    before = ""
+    while entries := await store.list(live=True, before=before, limit=page):
+        before = entries[-1].run_id
+        for entry in entries:
+            accepted = entry.first.event
+            if isinstance(accepted, RunAccepted) and read_echo(accepted).attended:
+                yield entry.run_id, accepted
+
+
+async def _see_off(service: Service, run_id: str, by: str) -> None:
+    try:
+        await _stop_deserted(service, run_id, by=by)
+    except HoldfastError as error:
+        _log.warning("nobody reads run %s, and it could not be stopped: %s", run_id, error)

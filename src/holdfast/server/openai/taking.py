@@ -17,10 +17,10 @@ from holdfast.engine.recall import Recall
 from holdfast.ports import Once, Store
 from holdfast.server.bodies import session_id
 from holdfast.server.openai.chat_request import read_chat
-from holdfast.server.openai.kept import Kept
+from holdfast.server.openai.kept import Found, Kept
+from holdfast.server.openai.referred import read_referring
 from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
 from holdfast.server.openai.request import OpenAIRequest, finish
-from holdfast.server.openai.response_request import read_response
 from holdfast.server.problems import Problem, malformed
 from holdfast.server.requests import RunRequest
 from holdfast.server.service import Service
@@ -74,7 +74,7 @@ async def take_response(
     service: Service, body: bytes, *, principal: str, key: str | None, headers: Mapping[str, str]
 ) -> Taken:
     """Raises Problem or HoldfastError."""
-    asked = read_response(body)
+    asked = await read_referring(service, body)
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
     once = service.once(body, principal=principal, key=key, of="response")
@@ -143,15 +143,17 @@ async def _continued(service: Service, asked: OpenAIRequest) -> RunRequest:
         return _joined(run)
     earlier: tuple[Message, ...] = ()
     if run.previous_response_id:
-        earlier = await _up_to(service, run.previous_response_id)
+        previous = run.previous_response_id
+        found = await Kept(service).find(previous, named="previous_response")
+        earlier = await up_to(service, found, previous)
     history = (*earlier, *run.history)
     if asked.echo.truncation == "auto":
         history = history[-MOST_EARLIER:]
     return replace(run, history=history)
 
 
-async def _up_to(service: Service, response_id: str) -> tuple[Message, ...]:
-    kept = await Kept(service).find(response_id, named="previous_response")
+async def up_to(service: Service, kept: Found, response_id: str) -> tuple[Message, ...]:
+    """What was said up to and with this response. Raises Problem if it has not ended."""
     state = replay(kept.journal)
     if state.accepted is None or not state.ended:
         raise Problem(
