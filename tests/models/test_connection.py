@@ -2,10 +2,14 @@
 
 import asyncio
 import gzip
+import socket
+import struct
+import threading
 import zlib
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
+import psutil
 import pytest
 
 from holdfast.errors import ModelUnavailable
@@ -188,6 +192,66 @@ async def test_a_connection_that_is_not_clean_is_not_used_again(first):
             assert len(left) == 2
 
 
+async def test_an_answer_that_says_not_how_long_it_is_is_not_whole_when_the_line_breaks():
+    def serve():
+        line, _ = door.accept()
+        line.recv(65536)
+        line.sendall(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+        # Sooner, and the system would forget what it has not passed on.
+        over.wait(20)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        line.close()
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        async with open_transport() as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve)
+            url = f"http://127.0.0.1:{door.getsockname()[1]}"
+            async with (
+                transport.send("POST", url, {}, b"", connect=5.0) as answer,
+                aclosing(answer.pieces()) as pieces,
+            ):
+                assert await anext(pieces) == b"half"
+                over.set()
+                with pytest.raises(ModelUnavailable, match="lost the connection"):
+                    await anext(pieces)
+
+
+async def test_a_connection_in_use_is_not_let_go_because_it_once_was_idle(monkeypatch):
+    monkeypatch.setattr(http, "KEPT", 0.1)
+    slow = [CHUNKED, *[b"1\r\na\r\n"] * 25, b"0\r\n\r\n"]
+    async with endpoint([SIZED + b"ok"], slow) as (url, _, left), open_transport() as transport:
+        await ask(transport, url)
+        assert (await ask(transport, url))[2] == b"a" * 25
+        assert len(left) == 1
+
+
+async def test_a_connection_that_is_closing_is_not_used_again():
+    async with endpoint([SIZED + b"ok"], [SIZED + b"me"]) as (url, _, left):
+        async with open_transport() as transport:
+            await ask(transport, url)
+            (idle,) = transport._open
+            idle.hang_up()
+            assert (await ask(transport, url))[2] == b"me"
+            assert len(left) == 2
+
+
+async def test_a_transport_that_was_closed_has_no_connections():
+    answers = [[SIZED + b"ok"], [CHUNKED + b"2\r\nok\r\n"]]
+    async with endpoint(*answers) as (url, _, _):
+        async with open_transport() as transport:
+            await ask(transport, url)
+            async with transport.send("POST", url, {}, b"", connect=5.0) as answer:
+                async with aclosing(answer.pieces()) as pieces:
+                    await anext(pieces)
+                    await transport.close()
+                    with pytest.raises(ModelUnavailable):
+                        await anext(pieces)
+        port = int(url.split(":")[2].split("/")[0])
+        lines = psutil.Process().net_connections()
+        assert [line for line in lines if line.raddr and line.raddr.port == port] == []
+
+
 async def test_what_comes_between_two_requests_ends_the_connection():
     async with endpoint([SIZED + b"ok", SIZED + b"no"], [SIZED + b"me"]) as (url, _, left):
         async with open_transport() as transport:
@@ -215,6 +279,7 @@ async def test_an_idle_connection_is_let_go_after_its_time(monkeypatch):
             await ask(transport, url)
             with anyio.fail_after(5):
                 await left[0].wait()
+            assert not any(transport._idle.values())
 
 
 async def test_a_request_that_is_answered_before_it_is_sent_does_not_lend_its_connection():

@@ -171,7 +171,6 @@ class Connection(asyncio.Protocol):
         if self._expiry:
             self._expiry.cancel()
         self._exchange = Exchange(self._line)
-        self._line.pause_reading()
         self._line.writelines(request)
         return self._exchange
 
