@@ -45,6 +45,14 @@ def test_what_a_golden_event_says_survives_being_written_again(name):
             assert decode(encode(recorded.event)) == recorded.event
 
 
+def test_what_was_asked_on_another_wire_is_none_of_the_metadata():
+    now, before = (
+        replay(journal(name)).accepted for name in ("asked-on-another-wire", "plain-answer")
+    )
+    assert now.asked["store"] is False and now.metadata == {"ticket": "7", "asked": "{}"}
+    assert (before.asked, before.metadata) == ({}, {})
+
+
 def test_every_tag_there_is_occurs_in_a_golden_journal():
     written = {type(recorded.event) for name in NAMES for recorded in journal(name)}
     assert written == {*get_args(Event), Unknown}

@@ -47,9 +47,9 @@ class File:
         self.ledger = Ledger(self.db, now=Tick(), clock=Tick())
         self.packer = Packer(self.db)
 
-    def run(self, run_id, *events, instructions=BRIEF, history=(), end=True):
+    def run(self, run_id, *events, instructions=BRIEF, history=(), end=True, **fields):
         accepted = RunAccepted(
-            input=(Text(run_id),), models=(ModelChoice("m"),), instructions=instructions
+            input=(Text(run_id),), models=(ModelChoice("m"),), instructions=instructions, **fields
         )
         self.ledger.accept(run_id, pack_events([accepted], {}, history))
         lease = self.ledger.seize(run_id, "w", ttl=1e9)
@@ -172,7 +172,7 @@ def test_what_runs_begin_with_alike_stands_once(file):
 
 
 def test_of_what_was_asked_nothing_stays_with_another_run(file):
-    file.run("run_secret", *reply(3))
+    file.run("run_secret", *reply(3), metadata={"for": "run_secret"}, asked={"user": "run_secret"})
     file.run("run_other", *reply(3))
     file.pack()
     (shared,) = file.db.execute("select body from base").fetchall()

@@ -54,7 +54,8 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
 
     `models` are the first choice and its fallbacks, resolved; a resumed run uses these and
     not what has been configured since. `history` is a conversation that came with the request;
-    `asked_model` and `metadata` are the request's own words, for whoever asks what became of it.
+    `asked_model` and `metadata` are the request's own words, for whoever asks what became of it;
+    `asked` is what else the wire it came by has to know of it, and none of a worker's business.
     """
 
     input: tuple[Part, ...]
@@ -75,6 +76,7 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
     principal: str = ""
     asked_model: str = ""
     metadata: dict[str, str] = {}
+    asked: dict[str, Any] = {}
 
 
 class RunQueued(_Event, frozen=True, tag="run.queued"):

@@ -22,9 +22,6 @@ from holdfast.server.frames import DELTAS, NAMES, Fields, Used, approval, find_t
 #: Characters of what was asked.
 MOST_INPUT = 200
 
-#: The name in a run's metadata under which the server keeps how it was asked for.
-KEPT = "holdfast.asked"
-
 
 class Ahead(Struct, frozen=True, kw_only=True):
     """A run that another waits for, and what that one waits for itself."""
@@ -91,16 +88,11 @@ def status(
         session_id=(accepted and accepted.session_id) or UNSET,
         model=(accepted.asked_model or accepted.models[0].name) if accepted else UNSET,
         effective_model=_effective(state) or UNSET,
-        metadata=(accepted and said_of_it(accepted.metadata)) or UNSET,
+        metadata=(accepted and accepted.metadata) or UNSET,
         waiting_for=phase(state) or UNSET,
         **_asked(state),
         **_end(state),
     )
-
-
-def said_of_it(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """What whoever asked said of the run, without what is kept there for ourselves."""
-    return {name: value for name, value in metadata.items() if name != KEPT}
 
 
 def waits_behind(told: Status, state: RunState, front: Status) -> Status:

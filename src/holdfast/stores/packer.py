@@ -150,7 +150,14 @@ def _shared(body: bytes) -> bytes:
     if not isinstance(event, RunAccepted):
         return b""
     bare = replace(
-        event, input=(), message_id="", session_id="", parent=None, history=(), metadata={}
+        event,
+        input=(),
+        message_id="",
+        session_id="",
+        parent=None,
+        history=(),
+        metadata={},
+        asked={},
     )
     shared = encode(bare)[-_WINDOW:]
     return shared if len(shared) >= _WORTH else b""

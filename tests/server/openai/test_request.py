@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.config import ModelSettings, Settings
+from holdfast.core.codec import decode, encode
 from holdfast.core.events import ModelChoice
 from holdfast.core.messages import Text
 from holdfast.core.run import replay
@@ -20,7 +22,7 @@ from holdfast.server.openai.request import (
 )
 from holdfast.server.problems import Problem
 from holdfast.server.requests import RunRequest, accept
-from holdfast.server.status import KEPT, said_of_it, status
+from holdfast.server.status import status
 from tests.core.stories import accepted, journal
 
 SAID = RunRequest(parts=(Text("hi"),))
@@ -68,9 +70,10 @@ def test_what_a_request_said_of_itself_is_kept_with_the_run_and_told_to_nobody_e
     echo = Echo(instructions="Be brief.", store=False, text={"format": {"type": "text"}})
     request = OpenAIRequest(run=SAID, echo=echo, background=True)
     run = finish(request, accepted(metadata={"a": "b"}))
-    assert read_echo(run) == echo
-    assert said_of_it(run.metadata) == {"a": "b"}
-    assert status("run_1", replay(journal(run)), created_at=0.0).metadata == {"a": "b"}
+    assert read_echo(run) == read_echo(decode(encode(run))) == echo
+    assert run.metadata == {"a": "b"}
+    told = status("run_1", replay(journal(run)), created_at=0.0)
+    assert told.metadata == {"a": "b"} and b"Be brief." not in msgspec.json.encode(told)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +96,10 @@ def test_a_run_goes_on_without_readers_if_it_is_for_more_than_them_and_that_is_k
     assert read_echo(finish(asked, accepted())).attended is not goes_on
 
 
-@pytest.mark.parametrize("kept", ["", "nonsense", "[]", '{"store": 5}'])
-def test_what_is_kept_and_means_nothing_is_passed_over(kept):
-    assert read_echo(accepted(metadata={KEPT: kept})) == Echo()
+@pytest.mark.parametrize("asked", [{"store": 5}, {"text": []}, {"temperature": "hot"}])
+def test_what_is_kept_and_means_nothing_is_passed_over(asked):
+    assert read_echo(accepted(asked=asked)) == Echo()
+    assert read_echo(accepted(asked={"later": 1})) == Echo()
     assert read_echo(accepted()) == read_echo(None) == Echo()
 
 
@@ -165,7 +169,8 @@ def test_stops_are_a_word_or_a_few():
         assert refused(stops, bad) == "stop"
 
 
-def test_what_is_kept_with_the_run_cannot_be_sent_as_metadata():
+def test_metadata_is_the_client_s_own_whatever_its_names():
     request = OpenAIRequest(run=SAID, store=True)
-    run = finish(request, accepted(metadata={"a": "b", KEPT: '{"store":false}'}))
-    assert (read_echo(run), run.metadata) == (Echo(), {"a": "b"})
+    own = {"asked": '{"store":false}', "holdfast.asked": '{"store":false}'}
+    run = finish(request, accepted(metadata=own))
+    assert (read_echo(run), run.metadata) == (Echo(), own)

@@ -13,7 +13,6 @@ from holdfast.core.events import RunAccepted
 from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
 from holdfast.server.requests import RunRequest
-from holdfast.server.status import KEPT, said_of_it
 
 Disconnect: TypeAlias = Literal["", "stop", "continue"]
 
@@ -94,8 +93,7 @@ def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
         for choice in run.models
     )
     echo = replace(request.echo, attended=not request.goes_on)
-    said = {KEPT: msgspec.json.encode(echo).decode()} if echo != Echo() else {}
-    return replace(run, models=models, metadata={**said_of_it(run.metadata), **said})
+    return replace(run, models=models, asked=msgspec.to_builtins(echo))
 
 
 def _laid_over(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,8 +106,8 @@ def _laid_over(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
 def read_echo(run: RunAccepted | None) -> Echo:
     """What the request said of itself. One that came another way said nothing."""
     try:
-        return msgspec.json.decode(run.metadata.get(KEPT, "{}") if run else "{}", type=Echo)
-    except (ValueError, RecursionError):
+        return msgspec.convert(run.asked if run else {}, Echo)
+    except msgspec.ValidationError:
         return Echo()
 
 

@@ -16,7 +16,6 @@ from holdfast.server.openai.ids import bare, response_id
 from holdfast.server.openai.request import Echo
 from holdfast.server.openai.response_items import View
 from holdfast.server.problems import malformed
-from holdfast.server.status import said_of_it
 
 Order: TypeAlias = Literal["asc", "desc"]
 
@@ -56,7 +55,7 @@ def describe(view: View, echo: Echo) -> Mapping[str, Any]:
         "model": view.reading.model,
         "output": [item.shape() for item in view.items],
         "usage": _spent(state.usage) if state.ended else None,
-        "metadata": said_of_it(state.accepted.metadata) if state.accepted else {},
+        "metadata": state.accepted.metadata if state.accepted else {},
         # What a run may use is this server's to say, and is not told.
         "tools": [],
         "tool_choice": "auto",
