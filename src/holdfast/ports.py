@@ -122,7 +122,7 @@ class Journal(Protocol):
     ) -> Sequence[Entry]:
         """Runs, the newest first: all, or of a session, or those that have (not) ended.
 
-        `before` is the run after which to go on. Raises NotFound if there is none.
+        `before` is the run after which to go on, be it deleted or not. Raises NotFound if there is none.
         """
         ...
 
@@ -170,12 +170,26 @@ class Journal(Protocol):
         """
         ...
 
-    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
-        """Events with seq > after, in order. Raises NotFound for an unknown run."""
+    async def delete(self, run_id: str, *, by: str = "") -> None:
+        """Have nobody find the run by its id any more. Raises NotFound.
+
+        One that has not ended is asked to stop, in the same step, and is carried to its end. What was
+        said in a session stays said there: a run of one stays in its place, and goes with it.
+        """
+        ...
+
+    async def read(
+        self, run_id: str, *, after: int = 0, deleted: bool = False
+    ) -> Sequence[Recorded]:
+        """Events with seq > after, in order. Raises NotFound for an unknown run.
+
+        One that was deleted is unknown but to whoever says `deleted`: who carries it, or tells what was
+        said in its session.
+        """
         ...
 
     def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
-        """Like read, but waits for more until the run ends. Any number may follow at once.
+        """Like read, but waits for more until the run ends or is deleted. Any number may follow at once.
 
         Raises StoreUnavailable if nothing more will come, as when the store is closed.
         """
@@ -255,9 +269,10 @@ class Sessions(Protocol):
         ...
 
     async def purge(self, *, before: float) -> Sequence[str]:
-        """Remove sessions that were deleted before that time, with their runs. Returns which.
+        """Remove sessions that were deleted before that time, with their runs, and runs of no session
+        that were. Returns which.
 
-        Not those of which a run has not ended. What was asked for once stays known.
+        Not those that have not ended, or of which a run has not. What was asked for once stays known.
         """
         ...
 

@@ -31,9 +31,9 @@ class Counting(MemoryStore):
         super().__init__(now=lambda: 1.0)
         self.reads = []
 
-    async def read(self, run_id, *, after=0):
+    async def read(self, run_id, *, after=0, deleted=False):
         self.reads.append((run_id, after))
-        return await super().read(run_id, after=after)
+        return await super().read(run_id, after=after, deleted=deleted)
 
 
 @pytest.fixture

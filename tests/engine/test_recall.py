@@ -15,9 +15,9 @@ class Counting(MemoryStore):
         super().__init__()
         self.reads = []
 
-    async def read(self, run_id, *, after=0):
+    async def read(self, run_id, **how):
         self.reads.append(run_id)
-        return await super().read(run_id, after=after)
+        return await super().read(run_id, **how)
 
 
 async def turn(store, number, *, session="ses_1", reply="yes"):

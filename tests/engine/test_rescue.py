@@ -56,10 +56,10 @@ async def test_two_rescuers_rescue_once():
 
 async def test_a_rescuer_that_is_too_slow_leaves_it_to_the_next():
     class Slow(MemoryStore):
-        async def read(self, run_id, *, after=0):
+        async def read(self, run_id, **how):
             await anyio.sleep(20)
             assert await super().seize(run_id, "c", ttl=10.0)
-            return await super().read(run_id, after=after)
+            return await super().read(run_id, **how)
 
     store = Slow()
     await orphan(store)

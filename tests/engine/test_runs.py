@@ -11,6 +11,7 @@ from holdfast.core.events import (
     ModelCalled,
     ModelChoice,
     RunAccepted,
+    RunCancelled,
     RunStarted,
     StopRequested,
     ToolFinished,
@@ -398,3 +399,42 @@ async def test_what_waits_keeps_its_pictures_when_it_is_edited():
     for late in (runs.edit(run_id, "three"), runs.remove(run_id)):
         with pytest.raises(RunFinished):
             await late
+
+
+# --- deleting
+
+
+async def test_a_run_that_nobody_holds_is_ended_by_whoever_deletes_it():
+    model, pay = two_questions()
+    async with stage(model, pay) as play:
+        run_id, _ = await asked(play, 2)
+        await play.runs.delete(run_id, by="ada")
+        journal = await play.means.store.read(run_id, deleted=True)
+        assert isinstance(journal[-1].event, RunCancelled)
+        assert [one.event.by for one in journal if isinstance(one.event, StopRequested)] == ["ada"]
+
+
+async def test_a_run_under_way_is_ended_by_its_worker_when_it_is_deleted():
+    async with stage(ScriptedModel(["Hel", Silence(1000)])) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        await play.runs.delete(run_id)
+        await anyio.sleep(1)
+        journal = await play.means.store.read(run_id, deleted=True)
+        assert isinstance(journal[-1].event, RunCancelled)
+
+
+async def test_a_run_that_was_deleted_takes_nothing_more():
+    async with stage(ScriptedModel(["Hello!"])) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        await play.runs.delete(run_id)
+        for wished in (
+            play.runs.delete(run_id),
+            play.runs.stop(run_id),
+            play.runs.state(run_id),
+            play.runs.answer(run_id, "once"),
+            play.runs.add(run_id, (Text("more"),)),
+        ):
+            with pytest.raises(NotFound):
+                await wished

@@ -519,10 +519,10 @@ class Damaged(MemoryStore):
 
     damaged = ""
 
-    async def read(self, run_id, *, after=0):
+    async def read(self, run_id, **how):
         if run_id == self.damaged:
             raise JournalDamaged(run_id, 1, "it is not what was written")
-        return await super().read(run_id, after=after)
+        return await super().read(run_id, **how)
 
 
 async def test_what_waits_beside_a_damaged_run_can_be_seen_and_found():
@@ -552,3 +552,48 @@ async def test_of_two_messages_under_one_id_the_one_that_waits_is_meant():
         await play.until(first.run_id, TextStreamed)
         second = await play.say("two", message_id="msg_1")
         assert await play.sessions.find_waiting("ses_1", "msg_1") == second.run_id
+
+
+# --- runs that were deleted
+
+
+async def test_a_run_that_was_deleted_stays_in_its_conversation():
+    model = ScriptedModel(["Hosta."], ["Ferns too."])
+    async with stage(model) as play:
+        first = await play.say("what likes shade?")
+        await play.ended(first.run_id)
+        await play.runs.delete(first.run_id)
+        await dialogue(play, "and?")
+        assert heard_by(model) == ["what likes shade?", "Hosta.", "and?"]
+        assert words(await shown(play)) == [*heard_by(model), "Ferns too."]
+        heard = []
+        async with aclosing(play.sessions.follow("ses_1", after=START)) as news:
+            async for one in news:
+                heard.append(one.run_id)
+                if isinstance(one.event, RunCompleted) and one.ordinal == 2:
+                    break
+        assert first.run_id in heard
+
+
+async def test_a_session_is_as_ever_while_a_run_of_it_that_was_deleted_comes_to_its_end():
+    async def cling(use):
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(100)
+        return "late"
+
+    model = ScriptedModel([Call("cling")], ["two"], ["three"])
+    async with stage(model, ScriptedTool("cling", work=cling)) as play:
+        first = await play.say("one")
+        await anyio.sleep(1)
+        second = await play.say("two")
+        await play.runs.delete(first.run_id)
+        entry = await play.sessions.entry("ses_1")
+        assert (entry.live, await play.sessions.badge(entry)) == (2, "running")
+        # It hears nothing more, so what is said to it waits.
+        third = await play.say("three", busy="steer")
+        assert third.how == "queued"
+        await play.runs.delete(second.run_id)
+        assert [one.run_id for one in await play.sessions.waiting("ses_1")] == [third.run_id]
+        await play.sessions.delete("ses_1")
+        await anyio.sleep(200)
+        assert (await play.means.store.session("ses_1")).live == 0

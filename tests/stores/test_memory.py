@@ -5,6 +5,7 @@ from holdfast.core.events import StopRequested
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.contracts import ACCEPTED, STARTED, StoreContract, held
 from holdfast.testing.conversations import ConversationContract
+from holdfast.testing.deletion import DeletionContract
 from holdfast.testing.intake import IntakeContract
 
 
@@ -14,7 +15,7 @@ class TestMemoryStore(StoreContract):
         return MemoryStore()
 
 
-class TestMemoryStoreTakingIn(IntakeContract, ConversationContract):
+class TestMemoryStoreTakingIn(IntakeContract, ConversationContract, DeletionContract):
     @pytest.fixture
     def clock(self):
         return [1000.0]

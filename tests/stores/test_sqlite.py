@@ -24,6 +24,7 @@ from holdfast.testing.contracts import (
     said,
 )
 from holdfast.testing.conversations import ConversationContract
+from holdfast.testing.deletion import DeletionContract
 from holdfast.testing.disk import Disk
 from holdfast.testing.intake import IntakeContract
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
@@ -44,7 +45,7 @@ class TestSqliteStore(StoreContract):
             yield store
 
 
-class TestSqliteStoreTakingIn(IntakeContract, ConversationContract):
+class TestSqliteStoreTakingIn(IntakeContract, ConversationContract, DeletionContract):
     @pytest.fixture
     def clock(self):
         return [1000.0]

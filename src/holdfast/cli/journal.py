@@ -115,7 +115,7 @@ def verify(*runs: _Runs, data: Data = None) -> int:
     whole = True
     with open_shelf(data) as shelf:
         archive = shelf.archive
-        for run_id in [archive.find(run) for run in runs] or archive.ids():
+        for run_id in [archive.find(run) for run in runs] or archive.ids(deleted=True):
             checked += 1
             try:
                 events += archive.verify(run_id)

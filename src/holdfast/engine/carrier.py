@@ -78,7 +78,7 @@ class Carrier:
 
 
 async def _carried(store: Store, run_id: str) -> Carried:
-    journal = await store.read(run_id)
+    journal = await store.read(run_id, deleted=True)
     blobs: dict[str, bytes] = {}
     for history in _histories(journal):
         blobs |= {sha256(body).hexdigest(): body for body in await store.chain(history)}

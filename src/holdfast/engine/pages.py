@@ -108,7 +108,7 @@ class Pages:
 
     async def _fold(self, member: Member) -> Transcript:
         told = self._folded.get(member.run_id, Transcript(member.run_id, member.ordinal))
-        journal = await self._store.read(member.run_id, after=told.state.seq)
+        journal = await self._store.read(member.run_id, after=told.state.seq, deleted=True)
         for start in range(0, len(journal), _AT_ONCE):
             for recorded in journal[start : start + _AT_ONCE]:
                 told = grow(told, recorded)

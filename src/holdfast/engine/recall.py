@@ -92,7 +92,8 @@ async def _earlier(store: Store, session_id: str, run_id: str, *, after: int) ->
 async def _hear(store: Store, told: _Told, member: Member) -> _Told:
     """A run that cannot be read must not keep those after it from going on."""
     try:
-        said = conversation(replay(await answered(store.read(member.run_id))))
+        journal = await answered(store.read(member.run_id, deleted=True))
+        said = conversation(replay(journal))
     except StoreUnavailable:
         raise
     except (StoreError, IllegalEvent) as error:

@@ -142,6 +142,11 @@ class Runs:
                 del self._stops[run_id]
             stop.over.set()
 
+    async def delete(self, run_id: str, *, by: str = "") -> None:
+        """Have nobody find the run any more. One that has not ended is stopped. Raises NotFound."""
+        await self._store.delete(run_id, by=by)
+        await self._end_unheld(run_id)
+
     async def answer(
         self,
         run_id: str,

@@ -75,7 +75,8 @@ class Scribe:
 
     @classmethod
     async def open(cls, store: Store, lease: Lease, secrets: Secrets = NO_SECRETS) -> Self:
-        return cls(store, lease, replay(await answered(store.read(lease.run_id))), secrets)
+        journal = await answered(store.read(lease.run_id, deleted=True))
+        return cls(store, lease, replay(journal), secrets)
 
     @property
     def news(self) -> anyio.Event:
@@ -175,7 +176,7 @@ class Scribe:
     async def catch_up(self) -> None:
         """Learn what others have recorded since."""
         async with self._one:
-            read = self._store.read(self.lease.run_id, after=self.state.seq)
+            read = self._store.read(self.lease.run_id, after=self.state.seq, deleted=True)
             self._take(await answered(read))
 
     async def _append(self, events: Sequence[Event], blobs: Mapping[str, bytes]) -> bool:
@@ -185,7 +186,8 @@ class Scribe:
         try:
             news = await self._store.append(self.lease, *events, seen=self.state.seq, blobs=blobs)
         except WishPending:
-            self._take(await self._store.read(self.lease.run_id, after=self.state.seq))
+            news = await self._store.read(self.lease.run_id, after=self.state.seq, deleted=True)
+            self._take(news)
             return False
         self._take(news)
         return True

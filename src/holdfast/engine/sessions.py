@@ -16,6 +16,7 @@ from holdfast.core.bookmark import Bookmark, Heard
 from holdfast.core.events import FINAL, RunAccepted, RunFailed, StopRequested
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import Message
+from holdfast.core.run import replay
 from holdfast.core.session import (
     RunAdded,
     SessionCreated,
@@ -131,7 +132,7 @@ class Sessions:
                 by=accepted.principal,
                 once=once,
             )
-        except (RunFinished, RunStopping, *_DAMAGE):
+        except (NotFound, RunFinished, RunStopping, *_DAMAGE):
             return False
         return True
 
@@ -160,13 +161,13 @@ class Sessions:
         raise NotFound("message", word)
 
     async def _states(self, session_id: str, live: int) -> list[tuple[str, RunState]]:
-        """Where each that has not ended stands, but for those that make no sense."""
+        """Where each that has not ended stands, but for those that were deleted or make no sense."""
         found = []
         for member in await self._live(session_id, live):
             try:
                 found.append((member.run_id, await self._runs.state(member.run_id)))
-            except _DAMAGE:
-                continue
+            except (NotFound, *_DAMAGE):
+                continue  # it was deleted, or is for nobody to make sense of
         return found
 
     async def _live(self, session_id: str, count: int) -> list[Member]:
@@ -200,8 +201,8 @@ class Sessions:
         for member in await self._live(session_id, entry.live):
             try:
                 await self._runs.stop(member.run_id, by=by, reason="its session was deleted")
-            except RunFinished:
-                pass  # it was quicker
+            except (RunFinished, NotFound):
+                pass  # it was quicker, or was deleted before and is asked to stop already
 
     async def restore(self, session_id: str, *, by: str = "") -> None:
         """Raises NotFound, or Conflict if it was not deleted."""
@@ -233,7 +234,7 @@ class Sessions:
         if isinstance(last, FINAL):
             return "failed" if isinstance(last, RunFailed) else "idle"
         try:
-            state = await self._runs.state(entry.run.run_id)
+            state = replay(await self._store.read(entry.run.run_id, deleted=True))
         except _DAMAGE:
             return "damaged"
         return "waiting" if state.status is Status.WAITING else "running"
@@ -302,7 +303,7 @@ class Sessions:
     ) -> AsyncGenerator[Heard, None]:
         run_id = ids[ordinal]
         try:
-            journal = await self._store.read(run_id, after=mark.seq(ordinal))
+            journal = await self._store.read(run_id, after=mark.seq(ordinal), deleted=True)
         except (NotFound, JournalDamaged):
             return  # it may still arrive, or never be read again
         for recorded in journal:

@@ -88,7 +88,7 @@ class Journal(Struct, frozen=True):
 @post(
     "/v1/runs",
     status_code=202,
-    responses=refusals(409, 415, 429),
+    responses=refusals(404, 409, 415, 429),
     operation_class=taking(RUN, "input"),
     summary="Start a run",
 )

@@ -179,10 +179,11 @@ class Conversations:
 
     async def queue(self, session_id: str) -> Queue:
         waiting = await self._sessions.waiting(session_id)
+        front = await self._service.status(waiting[0].behind, deleted=True) if waiting else None
         return Queue(
             session_id=session_id,
             data=[queued(one.run_id, one.state) for one in waiting],
-            behind=ahead(await self._service.status(waiting[0].behind)) if waiting else UNSET,
+            behind=ahead(front) if front else UNSET,
         )
 
     async def edit(self, session_id: str, word: str, body: bytes, *, principal: str) -> Queued:

@@ -195,6 +195,14 @@ def key_conflict() -> Problem:
     )
 
 
+def run_deleted() -> Problem:
+    return Problem(
+        404,
+        "the run that this request led to was deleted; under another Idempotency-Key it is a new one",
+        code="run_not_found",
+    )
+
+
 def too_large(limit: int) -> Problem:
     return Problem(413, f"the body is larger than {limit} bytes", code="body_too_large")
 

@@ -36,7 +36,7 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import Entry, Once
-from holdfast.server import requests
+from holdfast.server import problems, requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
@@ -202,7 +202,8 @@ class Service:
         if not run.message_id:
             return None
         for member in await self._store.members(run.session_id, limit=LOOKED_BACK):
-            said = _said(await self._store.read(member.run_id), run.message_id)
+            journal = await self._store.read(member.run_id, deleted=True)
+            said = _said(journal, run.message_id)
             if said is None:
                 continue
             if once and _words(said) != self._means.secrets.mask_event(run).input:
@@ -212,17 +213,23 @@ class Service:
         return None
 
     async def earlier(self, once: Once) -> str | None:
-        """The run that this request led to before. Raises Problem if it was another request."""
+        """The run that this request led to before. Raises Problem if it was another request, or if
+        the run was deleted."""
         try:
-            return await self._store.accepted(once)
+            run_id = await self._store.accepted(once)
+            if run_id:
+                await self.exists(run_id)
         except KeyReused as error:
             raise key_conflict() from error
+        except NotFound as error:
+            raise problems.run_deleted() from error
+        return run_id
 
     # --- how things stand
 
-    async def status(self, run_id: str, *, wait: float = 0.0) -> Status:
+    async def status(self, run_id: str, *, wait: float = 0.0, deleted: bool = False) -> Status:
         """How the run stands, once it has ended or that many seconds have passed."""
-        journal = await self._store.read(run_id)
+        journal = await self._store.read(run_id, deleted=deleted)
         if wait and not isinstance(journal[-1].event, FINAL):
             await self._end(run_id, after=journal[-1].seq, seconds=min(wait, LONGEST_WAIT))
             journal = await self._store.read(run_id)
@@ -265,7 +272,7 @@ class Service:
         if front is None or front.run_id == told.run_id:
             return told
         try:
-            journal = await self._store.read(front.run_id)
+            journal = await self._store.read(front.run_id, deleted=True)
             ahead = status(front.run_id, replay(journal), created_at=front.first.at)
         except (JournalDamaged, IllegalEvent) as error:
             ahead = damaged(front, error)
@@ -303,7 +310,9 @@ class Service:
         """As far as the ends of its journal tell, if it has ended; else as it stands."""
         if not isinstance(entry.last.event, FINAL):
             try:
-                return await self._status(entry.run_id, await self._store.read(entry.run_id))
+                # It may have been deleted since it was found.
+                journal = await self._store.read(entry.run_id, deleted=True)
+                return await self._status(entry.run_id, journal)
             except (JournalDamaged, IllegalEvent) as error:
                 return damaged(entry, error)
         told = status(

@@ -87,7 +87,7 @@ class SessionStream(Stream):
 
     async def _view(self, run_id: str, seq: int) -> Projection:
         """The view of somebody who has seen all of the run before this event, and nothing since."""
-        journal = await self._service.journal(run_id)
+        journal = await self._service.store.read(run_id, deleted=True)
         view = Projection(run_id, after=seq - 1, retracted=retracted_attempts(journal))
         for recorded in journal[: seq - 1]:
             view.frames(recorded)

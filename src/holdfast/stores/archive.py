@@ -54,6 +54,9 @@ _ONCE_HELD = (
     " order by sha256"
 )
 
+#: The version in which runs could first be deleted.
+_SINCE = 5
+
 #: Pages copied at a time, between which whoever copies can be told to end.
 _PAGES = 500
 
@@ -87,6 +90,9 @@ class Archive:
     def __init__(self, connection: apsw.Connection | None) -> None:
         self._db = connection
         self._packs = connection is not None and has_packs(connection)
+        deletes = connection is not None and connection.pragma("user_version") >= _SINCE
+        #: What is told of a session is read by the ids of its runs, be they found or not.
+        self._there = "deleted_at is null" if deletes else "true"
 
     @property
     def connection(self) -> apsw.Connection | None:
@@ -96,11 +102,11 @@ class Archive:
     # --- runs
 
     def count(self) -> int:
-        return self._one("select count(*) from run") or 0
+        return self._one(self._found("count(*)")) or 0
 
     def newest(self, *, limit: int = -1) -> list[str]:
         """Runs, the newest first."""
-        return self._ids("select id from run order by key desc limit ?", limit)
+        return self._ids(self._found("id", "order by key desc limit ?"), limit)
 
     def entry(self, run_id: str) -> Entry:
         """Raises NotFound, or JournalDamaged if there is no telling how it began or where it is."""
@@ -118,11 +124,12 @@ class Archive:
 
     def unfinished(self) -> list[str]:
         """Runs that have not ended, the oldest first."""
-        return self._ids("select id from run where place != 'ended' order by key")
+        return self._ids(self._found("id", "and place != 'ended' order by key"))
 
-    def ids(self) -> list[str]:
-        """Every run, the oldest first."""
-        return self._ids("select id from run order by key")
+    def ids(self, *, deleted: bool = False) -> list[str]:
+        """Every run, the oldest first, or even those that were deleted."""
+        every = "select id from run order by key"
+        return self._ids(every if deleted else self._found("id", "order by key"))
 
     def find(self, word: str) -> str:
         """The id that is meant by this one, or by the beginning of one, with or without `run_`."""
@@ -130,11 +137,10 @@ class Archive:
             raise NotFound("run", word)
         whole = word if word.startswith("run_") else f"run_{word}"
         for start in (word, whole):
-            if self._one("select id from run where id = ?", start):
+            if self._one(self._found("id", "and id = ?"), start):
                 return start
-        ids = self._ids(
-            "select id from run where substr(id, 1, ?) = ? order by key desc", len(whole), whole
-        )
+        beginning = self._found("id", "and substr(id, 1, ?) = ? order by key desc")
+        ids = self._ids(beginning, len(whole), whole)
         if not ids or whole == "run_":
             raise NotFound("run", word)
         if len(ids) > 1:
@@ -282,6 +288,10 @@ class Archive:
         if key is None:
             raise NotFound("run", run_id)
         return key
+
+    def _found(self, what: str, rest: str = "") -> str:
+        """A query for runs, without those that were deleted. Of our own words: what is asked is bound."""
+        return f"select {what} from run where {self._there} {rest}"  # noqa: S608
 
     def _ids(self, query: str, *values: object) -> list[str]:
         """Those that can be read: one may have become anything."""

@@ -48,6 +48,11 @@ _GOES_ON = (
 _UNLISTED = (TextStreamed, ReasoningStreamed, ToolProgressed)
 
 
+def stop_deleted(by: str) -> StopRequested:
+    """What becomes of a run that is deleted before it has ended."""
+    return StopRequested(by=by, reason="it was deleted")
+
+
 def stopped(journal: Sequence[Recorded]) -> bool:
     """A stop stands in this part of a journal."""
     return any(isinstance(recorded.event, StopRequested) for recorded in journal)

@@ -33,6 +33,10 @@ _UNUSED_LINK = (
     " and not exists (select 1 from link as next where next.before = link.key)"
 )
 
+_FORGET_BASE = (
+    "delete from base where key = ?1 and not exists (select 1 from event where event.base = ?1)"
+)
+
 #: One that is nowhere is not kept for anybody; whoever looks for it will say so.
 _SHOW = "insert or ignore into link_blob select ?, sha256 from blob where sha256 = ?"
 
@@ -133,15 +137,32 @@ def collect(db: apsw.Connection, start: str) -> None:
     db.execute("delete from base where not exists (select 1 from event where base = base.key)")
 
 
-def remove_uses(db: apsw.Connection, run: int) -> None:
-    """The run is about to go, and with it what nobody else uses."""
+def purge_runs(db: apsw.Connection, *, before: float, limit: int = 20) -> Sequence[str]:
+    """Remove runs that were deleted before that time, have ended, and are in no session."""
+    rows: list[Any] = db.execute(
+        "select key, id from run where deleted_at < ? and session = '' and place = 'ended' limit ?",
+        (before, limit),
+    ).fetchall()
+    for key, _ in rows:
+        remove_run(db, key)
+    return [run_id for _, run_id in rows]
+
+
+def remove_run(db: apsw.Connection, run: int) -> None:
+    """All of it, and with it what nobody else uses."""
     blobs = [name for (name,) in db.execute("select sha256 from blob_use where run = ?", (run,))]
     heads: list[Any] = db.execute(
         "select link.sha256 from link_use join link on key = link where run = ?", (run,)
     ).fetchall()
     db.execute("delete from blob_use where run = ?", (run,))
     db.execute("delete from link_use where run = ?", (run,))
+    bases: list[Any] = db.execute(
+        "select distinct base from event where run = ? and base is not null", (run,)
+    ).fetchall()
     db.execute("delete from event where run = ?", (run,))
+    db.execute("delete from run where key = ?", (run,))
+    for base in bases:
+        db.execute(_FORGET_BASE, base)
     for (head,) in heads:
         blobs += _forget_chain(db, head)
     for name in blobs:

@@ -14,7 +14,7 @@ from hashlib import sha256
 import apsw
 
 from holdfast.core.events import InputAdded, Recorded, RunAccepted, StopRequested
-from holdfast.core.lease import Lease, remaining
+from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
 from holdfast.core.messages import lone
 from holdfast.core.session import Noted, SessionDeleted, SessionEvent, last_wish
@@ -34,8 +34,8 @@ from holdfast.ports import Census, Once
 from holdfast.stores import sessions
 from holdfast.stores.batch import LONG_BODY, Batch, Stir, pack_events, stopped
 from holdfast.stores.intake import take_session
-from holdfast.stores.keeping import collect, keep
-from holdfast.stores.reading import KEPT, find_once, link, read
+from holdfast.stores.keeping import collect, keep, purge_runs
+from holdfast.stores.reading import KEPT, find, find_once, link, live_runs, read
 from holdfast.stores.roster import Roster, Run
 
 #: Seconds until whoever wants to carry a run may ask again while the disk is full.
@@ -58,7 +58,8 @@ class Ledger:
         self._roster = Roster()
         #: The disk is full: nothing new begins, and what is under way may end.
         self.full = False
-        #: Written by the transaction under way: for whoever follows, once it is committed.
+        #: Written by the transaction under way: for whoever follows, once it is committed. Of a run
+        #: that was deleted nothing, so that they look for themselves.
         self.written: dict[str, Sequence[Recorded]] = {}
         self.changed: dict[str, None] = {}
         self.stirred: dict[str, Stir] = {}
@@ -105,7 +106,7 @@ class Ledger:
         front = self._roster.front(first.session_id)
         ordinal = self._join(run_id, first, front if alone else None)
         if front and stop:
-            self.wish(front.id, stop, front.seq)
+            self._wish(front, stop, front.seq)
         place = "behind" if front else "ready"
         self._db.execute(
             "insert into run (id, place, accepted_at, ready_at, ready_in, session, ordinal)"
@@ -151,7 +152,7 @@ class Ledger:
         )
 
     def append(self, lease: Lease, batch: Batch, seen: int) -> Sequence[Recorded]:
-        run = self._live(lease.run_id)
+        run = self._live(lease.run_id, deleted=True)
         if not _holds(lease, run):
             raise LeaseLost(lease.run_id)
         if batch.final and run.seq > seen:
@@ -172,14 +173,27 @@ class Ledger:
             raise RunStopping(run_id)
         if once:
             self._remember(once, run_id)
+        return self._wish(run, batch, seen)
+
+    def _wish(self, run: Run, batch: Batch, seen: int) -> Sequence[Recorded]:
         news = self._tell(run, batch, seen)
         run.wished = run.seq
         # One that is to be stopped need not wait for its turn to end.
         stops = any(isinstance(event, StopRequested) for event in batch.events)
         if not run.holder and (run.place != "behind" or stops):
             self._ready(run, 0.0)
-        self.changed[run_id] = None
+        self.changed[run.id] = None
         return news
+
+    def delete(self, run_id: str, stop: Batch, by: str) -> None:
+        key, _ = find(self._db, run_id)
+        self._db.execute(
+            "update run set deleted_at = ?, deleted_by = ? where key = ?", (self._now(), by, key)
+        )
+        if run := self._roster.runs.get(run_id):
+            self._wish(run, stop, run.seq)
+            run.deleted = True
+        self.written[run_id] = ()
 
     # --- sessions
 
@@ -191,7 +205,7 @@ class Ledger:
         for deleted in events:
             if isinstance(deleted, SessionDeleted):
                 for run in self._roster.of(session_id):
-                    self.wish(run.id, pack_events((last_wish(deleted),)), run.seq)
+                    self._wish(run, pack_events((last_wish(deleted),)), run.seq)
         return notes
 
     def _stir(self, session_id: str, notes: Sequence[Noted] = (), *, listed: bool = True) -> None:
@@ -206,10 +220,11 @@ class Ledger:
         self._stir(session_id)
 
     def purge(self, before: float) -> Mapping[str, Sequence[str]]:
-        """Returns the sessions that are gone, and their runs."""
+        """Returns what is gone: sessions with their runs, and runs that were in none."""
         # What was written just before is to go, too, and not to come after.
         self.flush()
-        return sessions.purge(self._db, before=before)
+        runs = purge_runs(self._db, before=before)
+        return {**sessions.purge(self._db, before=before), **dict.fromkeys(runs, ())}
 
     def _promote(self, session_id: str) -> None:
         """Whose turn it is now may begin, if it has not."""
@@ -333,7 +348,8 @@ class Ledger:
         if run.session:
             self._stir(run.session, listed=batch.listed)
         earlier = self.written.get(run.id)
-        self.written[run.id] = [*earlier, *written] if earlier else written
+        told = [*earlier, *written] if earlier else written
+        self.written[run.id] = () if run.deleted else told
         return written
 
     def _hold(self, run: Run) -> None:
@@ -367,10 +383,11 @@ class Ledger:
         found = self._db.execute("select 1 from run where id = ?", (run_id,)).get
         return run_id in self._roster.runs or found is not None
 
-    def _live(self, run_id: str) -> Run:
+    def _live(self, run_id: str, *, deleted: bool = False) -> Run:
         run = self._roster.runs.get(run_id)
-        if run is None:
-            raise RunFinished(run_id) if self._known(run_id) else NotFound("run", run_id)
+        if run is None or (run.deleted and not deleted):
+            find(self._db, run_id, deleted=deleted)
+            raise RunFinished(run_id)
         return run
 
     def _held(self, lease: Lease) -> Run | None:
@@ -389,29 +406,8 @@ class Ledger:
         # All at once: what was adopted half-way would be adopted again.
         with self._db:
             sessions.adopt(self._db)
-        now, clock = self._now(), self._clock()
-        rows = self._db.execute(
-            "select run.key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, seq, sum"
-            " from run join event"
-            " on event.run = run.key and seq ="
-            " (select max(seq) from event as last where last.run = run.key)"
-            " where place != 'ended'"
-        )
-        for key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, seq, chain in rows:
-            wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
-            run = Run(
-                id=id,
-                key=key,
-                seq=seq,
-                sum=chain,
-                epoch=epoch,
-                # Should it have become anything else, it is an orphan's, and somebody looks after it.
-                place=place if place in ("ready", "resting", "behind") else "held",
-                ready_at=clock + wait,
-                timed=bool(timed),
-                session=session,
-                ordinal=ordinal,
-            )
+        clock = self._clock()
+        for run in live_runs(self._db, now=self._now(), clock=clock):
             self._roster.put(run)
         for run in self._roster.put_off():
             # It may have been set aside, and then nobody need wait for it once that is seen again.

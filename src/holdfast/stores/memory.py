@@ -38,7 +38,7 @@ from holdfast.errors import (
     WishPending,
 )
 from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
-from holdfast.stores.batch import stopped
+from holdfast.stores.batch import stop_deleted, stopped
 from holdfast.stores.memory_runs import Ready, Requests, Run
 from holdfast.stores.memory_sessions import MemorySessions, Session
 from holdfast.stores.watchers import Watchers
@@ -103,7 +103,7 @@ class MemoryStore:
         blobs: Mapping[str, bytes] = {},
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
-        run = self._find(lease.run_id)
+        run = self._find(lease.run_id, deleted=True)
         if run.ended:
             raise RunFinished(lease.run_id)
         if run.epoch != lease.epoch or not run.holder:
@@ -139,13 +139,22 @@ class MemoryStore:
         self._blobs.update(blobs)
         return run.log[seen:]
 
-    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
+    async def delete(self, run_id: str, *, by: str = "") -> None:
         await anyio.lowlevel.checkpoint()
-        return self._find(run_id).log[after:]
+        run = self._find(run_id)
+        if not run.ended:
+            self._wish(run_id, stop_deleted(by))
+        run.deleted_at = self._now()
+
+    async def read(
+        self, run_id: str, *, after: int = 0, deleted: bool = False
+    ) -> Sequence[Recorded]:
+        await anyio.lowlevel.checkpoint()
+        return self._find(run_id, deleted=deleted).log[after:]
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         run = self._find(run_id)
-        while True:
+        while run.deleted_at is None:
             news = run.news
             for recorded in run.log[after:]:
                 after = recorded.seq
@@ -168,13 +177,14 @@ class MemoryStore:
     ) -> Sequence[Entry]:
         await anyio.lowlevel.checkpoint()
         if before:
-            self._find(before)
+            self._find(before, deleted=True)
         newest = reversed(self._runs.items())
         rest = dropwhile(lambda item: item[0] != before, newest) if before else newest
         entries = [
             Entry(run_id, run.log[0], run.log[-1])
             for run_id, run in rest
             if run_id != before
+            and run.deleted_at is None
             and (not session or run.session == session)
             and (live is None or run.ended is not live)
         ]
@@ -257,7 +267,17 @@ class MemoryStore:
         for id in gone:
             for run_id in self._sessions.pop(id).runs:
                 del self._runs[run_id]
-        return gone
+        lone = [
+            id
+            for id, run in self._runs.items()
+            if run.deleted_at is not None
+            and run.deleted_at < before
+            and run.ended
+            and not run.session
+        ]
+        for run_id in lone:
+            del self._runs[run_id]
+        return gone + lone
 
     async def queue(self) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
@@ -282,7 +302,7 @@ class MemoryStore:
 
     async def seize(self, run_id: str, worker: str, *, ttl: float) -> Lease | None:
         await anyio.lowlevel.checkpoint()
-        run = self._find(run_id)
+        run = self._find(run_id, deleted=True)
         if run.ended or (run.holder and run.until > anyio.current_time()):
             return None
         return self._grant(run_id, worker, ttl)
@@ -354,11 +374,11 @@ class MemoryStore:
 
     # --- in one stretch
 
-    def _find(self, run_id: str) -> Run:
-        try:
-            return self._runs[run_id]
-        except KeyError:
-            raise NotFound("run", run_id) from None
+    def _find(self, run_id: str, *, deleted: bool = False) -> Run:
+        run = self._runs.get(run_id)
+        if run is None or (run.deleted_at is not None and not deleted):
+            raise NotFound("run", run_id)
+        return run
 
     def _write(self, run: Run, events: Sequence[Event]) -> None:
         at = self._now()

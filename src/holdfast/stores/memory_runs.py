@@ -27,6 +27,7 @@ class Run:
     behind: bool = False
     #: Nobody can make sense of it.
     aside: bool = False
+    deleted_at: float | None = None
 
     @property
     def ended(self) -> bool:

@@ -7,7 +7,7 @@ to say what is wrong with it is what verifying is for.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from hashlib import blake2b
 from struct import pack
@@ -17,10 +17,12 @@ import apsw
 
 from holdfast.core.codec import recall
 from holdfast.core.events import Recorded
+from holdfast.core.lease import remaining
 from holdfast.core.messages import lone
 from holdfast.errors import InvalidRequest, JournalDamaged, KeyReused, NotFound, StoreError
 from holdfast.ports import Entry, Once
 from holdfast.stores.packing import unpack, unpress
+from holdfast.stores.roster import Run
 
 #: Seconds for which a key stands for the request it came with.
 KEPT = 24 * 3600.0
@@ -68,12 +70,12 @@ class Stored(NamedTuple):
         return False
 
 
-def find(connection: apsw.Connection, run_id: str) -> tuple[int, str]:
-    """The run's key, and where it is. Raises NotFound."""
+def find(connection: apsw.Connection, run_id: str, *, deleted: bool = False) -> tuple[int, str]:
+    """The run's key, and where it is. Raises NotFound, unless `deleted` also for one that was."""
     if lone(run_id) is not None:
         raise InvalidRequest("the id of a run cannot hold half a character")
     found: tuple[int, str] | None = connection.execute(
-        "select key, place from run where id = ?", (run_id,)
+        "select key, place from run where id = ? and (deleted_at is null or ?)", (run_id, deleted)
     ).get
     if found is None:
         raise NotFound("run", run_id)
@@ -84,7 +86,7 @@ def entries_of(
     connection: apsw.Connection, *, session: str, live: bool | None, before: str, limit: int
 ) -> Sequence[Entry]:
     """What cannot be read is left out, and hides nothing that comes after it."""
-    clauses, values = ["key < ?"], list[object]()
+    clauses, values = ["key < ?", "deleted_at is null"], list[object]()
     clauses.append("session not in (select id from session where deleted_at is not null)")
     if session:
         # The second of them says that the index will do.
@@ -94,7 +96,7 @@ def entries_of(
         clauses.append("place != 'ended'" if live else "place = 'ended'")
     # Of our own words; what was asked for is bound.
     query = f"select key, id from run where {' and '.join(clauses)} order by key desc limit ?"  # noqa: S608
-    key = find(connection, before)[0] if before else sys.maxsize
+    key = find(connection, before, deleted=True)[0] if before else sys.maxsize
     found: list[Entry] = []
     while missing := limit - len(found):
         rows: list[Any] = connection.execute(query, (key, *values, missing)).fetchall()
@@ -113,6 +115,34 @@ def entry_of(connection: apsw.Connection, key: int, run_id: str) -> Entry | None
     except (StoreError, TypeError):
         return None
     return Entry(run_id, found[0], found[-1]) if found else None
+
+
+def live_runs(connection: apsw.Connection, *, now: float, clock: float) -> Iterator[Run]:
+    """What had not ended when the file was last written. Whoever held a run then is gone."""
+    rows = connection.execute(
+        "select run.key, id, place, epoch, ready_at, ready_in, timed, session, ordinal,"
+        " deleted_at is not null, seq, sum"
+        " from run join event"
+        " on event.run = run.key and seq ="
+        " (select max(seq) from event as last where last.run = run.key)"
+        " where place != 'ended'"
+    )
+    for key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, gone, seq, sum in rows:
+        wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
+        yield Run(
+            id=id,
+            key=key,
+            seq=seq,
+            sum=sum,
+            epoch=epoch,
+            # Should it have become anything else, it is an orphan's, and somebody looks after it.
+            place=place if place in ("ready", "resting", "behind") else "held",
+            ready_at=clock + wait,
+            timed=bool(timed),
+            session=session,
+            ordinal=ordinal,
+            deleted=bool(gone),
+        )
 
 
 def find_once(connection: apsw.Connection, once: Once, *, now: float) -> str | None:
@@ -211,3 +241,12 @@ def read(
                 raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
             events.append(recall(one.seq, one.at, one.body))
     return events if limit < 0 else events[:limit]
+
+
+def read_page(
+    connection: apsw.Connection, run_id: str, *, after: int, limit: int
+) -> tuple[Sequence[Recorded], bool]:
+    """What comes right after `after`, and whether nothing follows if that is nothing."""
+    # The place first: whatever it is, what led to it is in the events that are read after.
+    key, place = find(connection, run_id)
+    return read(connection, key, after=after, limit=limit), place == "ended"

@@ -33,6 +33,8 @@ class Run(Struct, gc=False):
     ordinal: int = 0
     #: Nobody can make sense of it, and those behind it need not wait for it.
     aside: bool = False
+    #: It is carried to its end, and nobody else is to find it.
+    deleted: bool = False
 
 
 class Roster:

@@ -35,7 +35,7 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import ListPlace, Member, SessionEntry
-from holdfast.stores.keeping import remove_uses
+from holdfast.stores.keeping import remove_run
 from holdfast.stores.reading import entry_of, link
 
 #: One that has not begun waits for those before it, as if they had been there when it came.
@@ -186,8 +186,7 @@ def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str
             "select key, id from run where session = ? and session != ''", (session_id,)
         ).fetchall()
         for run, _ in runs:
-            remove_uses(db, run)
-            db.execute("delete from run where key = ?", (run,))
+            remove_run(db, run)
         db.execute("delete from session_event where session = ?", (key,))
         db.execute("delete from session where key = ?", (key,))
         gone[session_id] = [run_id for _, run_id in runs]

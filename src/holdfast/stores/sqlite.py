@@ -32,13 +32,13 @@ from holdfast.core.events import FINAL, Event, Recorded, RunAccepted, StopReques
 from holdfast.core.lease import Lease
 from holdfast.core.luggage import Carried
 from holdfast.core.session import Noted, SessionEvent
-from holdfast.errors import StoreError, StoreFull, StoreUnavailable
+from holdfast.errors import NotFound, StoreError, StoreFull, StoreUnavailable
 from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
-from holdfast.stores.batch import Stir, pack_events
+from holdfast.stores.batch import Stir, pack_events, stop_deleted
 from holdfast.stores.database import grant, open_reader, open_writer
 from holdfast.stores.keeping import look_up, look_up_chain
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.reading import entries_of, find, find_once, read
+from holdfast.stores.reading import entries_of, find, find_once, read, read_page
 from holdfast.stores.recent import MOST, Recent
 from holdfast.stores.reserve import Reserve
 from holdfast.stores.sessions import members_of, read_notes, session_entries, session_entry
@@ -155,21 +155,30 @@ class SqliteStore:
         news: Sequence[Recorded] = await self._writer.ask(Ledger.wish, run_id, given, seen, once)
         return news
 
-    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
+    async def delete(self, run_id: str, *, by: str = "") -> None:
+        await self._writer.ask(Ledger.delete, run_id, pack_events((stop_deleted(by),)), by)
+
+    async def read(
+        self, run_id: str, *, after: int = 0, deleted: bool = False
+    ) -> Sequence[Recorded]:
         self._check_open()
         events = self._recent.past(run_id, after)
         if events is None:
-            events = await self._read(lambda db: read(db, find(db, run_id)[0], after=after))
+            events = await self._read(
+                lambda db: read(db, find(db, run_id, deleted=deleted)[0], after=after)
+            )
         return events
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         self._check_open()
         feed = self._feeds.setdefault(run_id, Feed())
         feed.followers += 1
+        begun = False
         try:
             while True:
                 news = feed.news
                 events, ended = await self._page(run_id, after)
+                begun = True
                 for recorded in events:
                     after = recorded.seq
                     yield recorded
@@ -180,6 +189,9 @@ class SqliteStore:
                 if self._lost:
                     raise self._lost
                 await news.wait()
+        except NotFound:
+            if not begun:
+                raise  # else it was deleted meanwhile
         finally:
             feed.followers -= 1
             if not feed.followers:
@@ -258,8 +270,8 @@ class SqliteStore:
 
     async def purge(self, *, before: float) -> Sequence[str]:
         gone: Mapping[str, Sequence[str]] = await self._writer.ask(Ledger.purge, before)
-        for session_id, run_ids in gone.items():
-            self._recent_notes.forget(session_id)
+        for id, run_ids in gone.items():
+            self._recent_notes.forget(id)
             for run_id in run_ids:
                 self._recent.forget(run_id)
         return list(gone)
@@ -325,16 +337,12 @@ class SqliteStore:
 
     async def _page(self, run_id: str, after: int) -> tuple[Sequence[Recorded], bool]:
         """What comes right after `after`, and whether nothing follows if that is nothing."""
-
-        def look(db: apsw.Connection) -> tuple[Sequence[Recorded], bool]:
-            # The place first: whatever it is, what led to it is in the events that are read after.
-            key, place = find(db, run_id)
-            return read(db, key, after=after, limit=PAGE), place == "ended"
-
         events = self._recent.past(run_id, after, limit=PAGE)
         if events is not None:
             return events, self._recent.ended(run_id)
-        page: tuple[Sequence[Recorded], bool] = await self._read(look)
+        page: tuple[Sequence[Recorded], bool] = await self._read(
+            lambda db: read_page(db, run_id, after=after, limit=PAGE)
+        )
         return page
 
     async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
@@ -377,7 +385,10 @@ class SqliteStore:
         stirred: Mapping[str, Stir],
     ) -> None:
         for run_id, events in written.items():
-            self._recent.keep(run_id, events)
+            if events:
+                self._recent.keep(run_id, events)
+            else:
+                self._recent.forget(run_id)
             if feed := self._feeds.get(run_id):
                 feed.ring()
         self._watchers.announce(changed)

@@ -126,8 +126,13 @@ class FaultyStore:
     async def wish(self, run_id: str, wish: Wish, **how: Any) -> Sequence[Recorded]:
         return await self._write(lambda: self._store.wish(run_id, wish, **how))
 
-    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
-        return await self._call(lambda: self._store.read(run_id, after=after))
+    async def delete(self, run_id: str, *, by: str = "") -> None:
+        await self._write(lambda: self._store.delete(run_id, by=by))
+
+    async def read(
+        self, run_id: str, *, after: int = 0, deleted: bool = False
+    ) -> Sequence[Recorded]:
+        return await self._call(lambda: self._store.read(run_id, after=after, deleted=deleted))
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         async for recorded in self._store.follow(run_id, after=after):

@@ -41,8 +41,10 @@ class LateStore:
         self._news.set()
         self._news = anyio.Event()
 
-    async def read(self, run_id: str, *, after: int = 0) -> Sequence[Recorded]:
-        whole = await self._store.read(run_id)
+    async def read(
+        self, run_id: str, *, after: int = 0, deleted: bool = False
+    ) -> Sequence[Recorded]:
+        whole = await self._store.read(run_id, deleted=deleted)
         visible = whole[: self._held.get(run_id, len(whole))]
         if not visible:
             raise NotFound("run", run_id)
@@ -89,7 +91,7 @@ class LateStore:
 
     async def _entry(self, run_id: str) -> Entry | None:
         try:
-            journal = await self.read(run_id)
+            journal = await self.read(run_id, deleted=True)
         except NotFound:
             return None
         return Entry(run_id, journal[0], journal[-1])

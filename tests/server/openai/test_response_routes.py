@@ -103,8 +103,7 @@ async def test_a_response_that_is_deleted_is_found_no_more(inside):
                 RESPONSES, {"input": "hi", "previous_response_id": begun["id"]}
             )
             assert refused(later) == (404, "previous_response_not_found")
-        assert [one["status"] for one in await runs(served)] == ["cancelled", "completed"]
-        assert (await served.get("/v1/sessions")).json["data"] == []
+        assert await runs(served) == []
 
 
 async def test_a_response_that_was_not_to_be_stored_is_not_found_later(inside):

@@ -55,7 +55,7 @@ async def read_model(
 @post(
     "/v1/chat/completions",
     status_code=200,
-    responses=refusals(409, 415, 429, 502),
+    responses=refusals(404, 409, 415, 429, 502),
     operation_class=telling(taking(COMPLETION, "messages")),
     summary="Say something and have it answered, for OpenAI's clients",
 )

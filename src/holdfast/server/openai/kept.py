@@ -1,8 +1,4 @@
-"""Responses that are kept: found by their id, cancelled, deleted.
-
-Behind each is a run, and a run is never removed by itself. So that a response was deleted is noted
-where people find what was put away: as a session of its name, archived, in which nothing was said.
-"""
+"""Responses that are kept: found by their id, cancelled, deleted. Behind each is a run."""
 
 from __future__ import annotations
 
@@ -10,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.core.events import Recorded, RunAccepted
-from holdfast.core.session import SessionArchived, SessionCreated
-from holdfast.errors import Conflict, NotFound, RunFinished, SessionGone
+from holdfast.errors import NotFound, RunFinished
 from holdfast.server.openai.ids import run_id
 from holdfast.server.openai.request import Echo, read_echo
 from holdfast.server.openai.response_object import response_object
 from holdfast.server.problems import Problem
 from holdfast.server.requests import STOPPED
 from holdfast.server.service import Service
-
-#: Where a session that says that a response was deleted comes from.
-DELETED = "openai.deleted"
 
 #: Seconds in which a run that is stopped should have ended. It is told as it stands then.
 PATIENCE = 5.0
@@ -57,38 +49,27 @@ class Kept:
             found = Found(run, await self._service.journal(run))
         except NotFound as error:
             raise _missing(id, named) from error
-        if not found.echo.store or await self._deleted(id):
+        if not found.echo.store:
             raise _missing(id, named)
         return found
 
     async def cancel(self, id: str, *, principal: str) -> Mapping[str, Any]:
         """The response as it stands then. One that has ended stays as it is."""
         found = await self.find(id)
-        await self._stop(found.run_id, principal)
-        await self._service.status(found.run_id, wait=PATIENCE)
+        try:
+            await self._service.runs.stop(found.run_id, by=principal, reason=STOPPED)
+            await self._service.status(found.run_id, wait=PATIENCE)
+        except (RunFinished, NotFound):
+            pass  # all the better, or it was deleted
         return (await self.find(id)).told
 
     async def delete(self, id: str, *, principal: str) -> None:
+        """Its run is found no more by anybody, and is stopped if it has not ended."""
         found = await self.find(id)
-        await self._stop(found.run_id, principal)
-        begun = SessionCreated(title=f"Deleted response {id}", surface=DELETED, principal=principal)
         try:
-            await self._service.store.note(id, begun, SessionArchived(archived=True, by=principal))
-        except (Conflict, SessionGone) as error:
+            await self._service.runs.delete(found.run_id, by=principal)
+        except NotFound as error:
             raise _missing(id, "response") from error
-
-    async def _stop(self, run_id: str, principal: str) -> None:
-        try:
-            await self._service.runs.stop(run_id, by=principal, reason=STOPPED)
-        except RunFinished:
-            pass  # all the better
-
-    async def _deleted(self, id: str) -> bool:
-        try:
-            state = (await self._service.store.session(id)).state
-        except NotFound:
-            return False
-        return state.surface == DELETED
 
 
 def _missing(id: str, named: str) -> Problem:

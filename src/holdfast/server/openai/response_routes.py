@@ -99,7 +99,7 @@ async def cancel_response(request: Ask, service: TheService, id: Id) -> dict[str
     summary="Delete a response, for OpenAI's clients",
 )
 async def delete_response(request: Ask, service: TheService, id: Id) -> dict[str, Any]:
-    """It is stopped, and found no more as a response. The journal of its run stays."""
+    """It is stopped, and its run is found no more. What was said in a conversation stays there."""
     await Kept(service).delete(id, principal=who(request))
     return {"id": id, "object": "response", "deleted": True}
 

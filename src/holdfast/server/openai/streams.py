@@ -15,7 +15,7 @@ import anyio
 
 from holdfast.calls.tasks import task_group
 from holdfast.core.events import FINAL, Recorded, RunAccepted
-from holdfast.errors import HoldfastError, RunFinished
+from holdfast.errors import HoldfastError, NotFound, RunFinished
 from holdfast.ports import Once, Store
 from holdfast.server.frames import retracted_attempts
 from holdfast.server.openai.chat_frames import ChatProjection
@@ -130,6 +130,8 @@ async def _stop_deserted(
         return
     try:
         await service.runs.stop(run_id, by=by, reason=_LEFT)
+    except NotFound:
+        pass  # it was deleted
     except RunFinished:
         # It was quicker. If nobody came back for the answer yet, they still may.
         if unheard:

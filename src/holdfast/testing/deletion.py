@@ -1,0 +1,202 @@
+"""What every store promises about runs that are deleted. To be inherited.
+
+A continuation of `contracts.StoreContract`, for the same fixture `store`; `wait` lets wall time
+pass for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from holdfast.core.events import (
+    InputAdded,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    StopRequested,
+)
+from holdfast.core.messages import Text
+from holdfast.core.session import SessionDeleted
+from holdfast.errors import AlreadyAccepted, Conflict, NotFound, RunFinished, WishPending
+from holdfast.ports import Member, Once, Store
+from holdfast.testing.contracts import ACCEPTED, STARTED, held
+from holdfast.testing.conversations import ASKED, begin, claimed
+from holdfast.testing.intake import conversation
+
+#: More than any time that passes here.
+LATER = 2.0**40
+
+
+async def ended(store: Store, run_id: str = "run_1") -> None:
+    """A run of no session, from its beginning to its end."""
+    lease = await held(store, run_id)
+    await store.append(lease, STARTED, RunCompleted(), seen=1)
+
+
+async def followed(store: Store, run_id: str) -> list[Recorded]:
+    async with aclosing(store.follow(run_id)) as events:
+        return [recorded async for recorded in events]
+
+
+class DeletionContract:
+    # --- it is found no more
+
+    async def test_a_run_that_was_deleted_is_found_by_nobody(self, store: Store) -> None:
+        for run_id in ("run_1", "run_2", "run_3"):
+            await ended(store, run_id)
+        await store.delete("run_2", by="ada")
+        for asked in (
+            store.read("run_2"),
+            store.read("run_2", after=99),
+            followed(store, "run_2"),
+            store.wish("run_2", StopRequested()),
+            store.delete("run_2", by="bob"),
+            store.delete("run_0"),
+        ):
+            with pytest.raises(NotFound):
+                await asked
+        for live in (None, False):
+            assert [entry.run_id for entry in await store.list(live=live)] == ["run_3", "run_1"]
+        # Whoever goes through a list need not lose their place in it.
+        assert [entry.run_id for entry in await store.list(before="run_2")] == ["run_1"]
+
+    async def test_its_id_is_not_given_to_another(self, store: Store) -> None:
+        await ended(store)
+        await store.delete("run_1")
+        with pytest.raises(Conflict):
+            await store.accept("run_1", ACCEPTED)
+
+    async def test_what_it_was_is_there_for_whoever_has_to_know(self, store: Store) -> None:
+        await ended(store)
+        journal = list(await store.read("run_1"))
+        await store.delete("run_1")
+        assert list(await store.read("run_1", deleted=True)) == journal
+        assert list(await store.read("run_1", after=2, deleted=True)) == journal[2:]
+        with pytest.raises(NotFound):
+            await store.read("run_0", deleted=True)
+
+    async def test_a_request_that_led_to_it_is_not_taken_in_again(self, store: Store) -> None:
+        once = Once("ada", "key", "abc")
+        await store.accept("run_1", ACCEPTED, once=once)
+        await store.delete("run_1")
+        assert await store.accepted(once) == "run_1"
+        with pytest.raises(AlreadyAccepted):
+            await store.accept("run_2", ACCEPTED, once=once)
+
+    # --- it had not ended
+
+    async def test_one_under_way_is_asked_to_stop_and_its_worker_ends_it(
+        self, store: Store
+    ) -> None:
+        lease = await held(store)
+        await store.append(lease, STARTED, seen=1)
+        await store.delete("run_1", by="ada")
+        with pytest.raises(NotFound):
+            await store.wish("run_1", InputAdded(parts=(Text("by the way"),)))
+        with pytest.raises(WishPending):
+            await store.append(lease, RunCompleted(), seen=2)
+        (stop,) = await store.read("run_1", after=2, deleted=True)
+        assert isinstance(stop.event, StopRequested) and stop.event.by == "ada"
+        await store.append(lease, RunCancelled(), seen=3)
+        # Nothing that is written after it was deleted is for anybody.
+        for after in (0, 2, 3, 4):
+            with pytest.raises(NotFound):
+                await store.read("run_1", after=after)
+        assert isinstance((await store.read("run_1", deleted=True))[-1].event, RunCancelled)
+        with pytest.raises(RunFinished):
+            await store.append(lease, RunCancelled(), seen=4)
+        assert list(await store.list()) == []
+
+    async def test_one_that_nobody_has_is_ready_for_whoever_ends_it(self, store: Store) -> None:
+        lease = await held(store)
+        await store.release(lease, seen=1, ready_in=None)
+        await store.delete("run_1")
+        assert list(await store.list(live=True)) == []
+        assert await claimed(store) == ["run_1"]
+        await store.accept("run_2", ACCEPTED)
+        await store.delete("run_2")
+        assert await store.seize("run_2", "door", ttl=60.0) is not None
+
+    async def test_for_whoever_follows_it_that_is_the_end(self, store: Store) -> None:
+        lease = await held(store)
+        heard: list[int] = []
+        began = anyio.Event()
+
+        async def follow() -> None:
+            async with aclosing(store.follow("run_1")) as events:
+                async for recorded in events:
+                    heard.append(recorded.seq)
+                    began.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await began.wait()
+            await store.delete("run_1")
+        assert heard in ([1], [1, 2])
+        await store.append(lease, STARTED, RunCancelled(), seen=2)
+
+    # --- it is in a session
+
+    async def test_what_was_said_in_a_session_stays_said_there(self, store: Store) -> None:
+        await begin(store, "run_1", "run_2")
+        (lease,) = await store.claim("a", ttl=60.0)
+        await store.delete("run_1")
+        assert await claimed(store) == []
+        await store.append(lease, STARTED, RunCancelled(), seen=2)
+        assert await claimed(store) == ["run_2"]
+        assert list(await store.members("ses_1")) == [
+            Member(2, "run_2", ended=False),
+            Member(1, "run_1", ended=True),
+        ]
+        assert [entry.run_id for entry in await store.list(session="ses_1")] == ["run_2"]
+        assert await store.purge(before=LATER) == []
+        assert len(await store.read("run_1", deleted=True)) == 4
+
+    async def test_its_session_goes_on_and_goes_as_any_other(self, store: Store) -> None:
+        await begin(store, "run_1")
+        await store.delete("run_1")
+        # One that was deleted and lives is still the one under way.
+        await store.accept("run_2", ASKED, stop=StopRequested(by="bob"))
+        await store.note("ses_1", SessionDeleted())
+        for _ in range(2):
+            (lease,) = await store.claim("a", ttl=60.0)
+            seen = len(await store.read(lease.run_id, deleted=True))
+            await store.append(lease, RunCancelled(), seen=seen)
+        assert await store.purge(before=LATER) == ["ses_1"]
+        with pytest.raises(NotFound):
+            await store.read("run_1", deleted=True)
+
+    # --- it goes
+
+    async def test_in_time_it_goes_altogether_and_only_it(
+        self, store: Store, wait: Callable[[float], None]
+    ) -> None:
+        long, once = conversation(3), Once("ada", "key", "abc")
+        for run_id, links in (("run_1", long[:2]), ("run_2", long)):
+            await store.accept(run_id, ACCEPTED, history=links, once=once)
+            once = Once("ada", "another", "abc")
+            (lease,) = await store.claim("a", ttl=60.0)
+            await store.append(lease, STARTED, RunCompleted(), seen=1)
+        lease = await held(store, "run_3")
+        await store.delete("run_1")
+        await store.delete("run_3")
+        assert await store.purge(before=0.0) == []
+        wait(10.0)
+        await ended(store, "run_4")
+        await store.delete("run_4")
+        # The third has not ended, and the fourth was deleted just now.
+        (gone,) = await store.purge(before=1005.0)
+        assert gone == "run_1"
+        with pytest.raises(NotFound):
+            await store.read("run_1", deleted=True)
+        assert await store.accepted(Once("ada", "key", "abc")) == "run_1"
+        assert list(await store.chain(long[-1].name)) == [one.body for one in long]
+        assert len(await store.read("run_2")) == 3
+        await store.append(lease, STARTED, RunCancelled(), seen=2)
+        assert sorted(await store.purge(before=LATER)) == ["run_3", "run_4"]
+        assert [entry.run_id for entry in await store.list()] == ["run_2"]
+        assert await store.purge(before=LATER) == []
