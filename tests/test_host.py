@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from contextlib import closing
 from time import monotonic
 
 import aiohttp
@@ -14,6 +15,7 @@ from holdfast.core.secrets import Secrets
 from holdfast.core.session import SessionCreated, SessionDeleted
 from holdfast.engine.means import Means
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.database import open_reader
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.endpoint import open_endpoint
 from holdfast.testing.scripted import Silence
@@ -177,6 +179,31 @@ async def test_a_session_that_was_deleted_long_ago_is_gone_after_a_start(tmp_pat
         # Its runs are gone with it, and its name is free.
         assert (await server.get(f"/v1/runs/{run_id}")).status == 404
         assert (await server.post("/v1/sessions", {"session_id": "old"})).status == 201
+        assert server.log == ""
+
+
+async def until(server, query):
+    with closing(open_reader(server.data / "journal.db")) as db, anyio.fail_after(20):
+        while not db.execute(query).get:
+            await anyio.sleep(0.01)
+
+
+async def test_a_response_that_was_deleted_long_ago_is_gone_from_the_file_after_a_start(tmp_path):
+    demo = '[models.demo]\nwire = "demo"\n'
+    async with serving(tmp_path, f"{demo}[retention]\ndeleted = 0\n") as server:
+        asked = {"input": "hi", "background": True}
+        gone, kept = [
+            f"/v1/responses/{(await server.post('/v1/responses', asked)).json['id']}"
+            for _ in range(2)
+        ]
+        assert (await server.ask("DELETE", gone)).status == 200
+        await until(server, "select 1 from run where deleted_at and place = 'ended'")
+        server.kill()
+        await server.start(f"{demo}[retention]\ndeleted = 0.00000001\n")
+
+        await until(server, "select count(*) = 1 from run")
+        assert (await server.get(gone)).status == 404
+        assert (await server.get(kept)).status == 200
         assert server.log == ""
 
 

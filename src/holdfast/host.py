@@ -117,7 +117,7 @@ async def _purge(means: Means, keep: float) -> None:
             while await means.store.purge(before=before):
                 pass
         except StoreError as error:
-            _log.warning("deleted sessions could not be removed: %s", error)
+            _log.warning("what was deleted could not be removed: %s", error)
         await anyio.sleep(PURGE)
 
 

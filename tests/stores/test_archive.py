@@ -509,3 +509,32 @@ def test_a_file_that_nobody_has_written_to_since_is_read_as_it_lies(tmp_path):
     open_writer(path).close()
     with open_archive(path) as archive:
         assert list(export(archive, "run_1")) == lines
+
+
+def test_a_run_that_was_deleted_is_found_by_nobody_and_verified_all_the_same(journals, spoil):
+    spoil("update run set deleted_at = 1.0 where id = ?", LIVE)
+    with open_archive(journals) as archive:
+        assert (archive.count(), archive.newest(), archive.unfinished()) == (1, [ENDED], [])
+        assert (archive.ids(), archive.ids(deleted=True)) == ([ENDED], [ENDED, LIVE])
+        assert archive.find("aa") == ENDED
+        for word in (LIVE, "aa22", "aa2"):
+            with pytest.raises(NotFound):
+                archive.find(word)
+        # What is told of its session is read by its id.
+        assert archive.verify(LIVE) == len(list(archive.events(LIVE)))
+
+
+def test_in_a_file_of_a_version_that_deleted_nothing_all_is_found(tmp_path):
+    path = tmp_path / "journal.db"
+    db = apsw.Connection(str(path))
+    for script in scripts()[:4]:
+        db.execute(script)
+    db.pragma("user_version", 4)
+    db.pragma("application_id", APPLICATION)
+    db.execute("insert into run (id, place, accepted_at) values ('run_1', 'ready', 1.0)")
+    db.close()
+    for _ in range(2):
+        with open_archive(path) as archive:
+            assert (archive.count(), archive.newest(), archive.find("1")) == (1, ["run_1"], "run_1")
+            assert archive.unfinished() == archive.ids() == ["run_1"]
+        open_writer(path).close()

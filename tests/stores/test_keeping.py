@@ -7,7 +7,7 @@ from holdfast.core.codec import decode_history, link_messages
 from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, UserMessage
 from holdfast.errors import NotFound, StoreError
 from holdfast.stores.database import open_writer
-from holdfast.stores.keeping import COLLECTED, collect, keep, look_up, look_up_chain
+from holdfast.stores.keeping import COLLECTED, collect, keep, look_up, look_up_chain, purge_runs
 from holdfast.stores.sessions import purge
 
 PICTURE = b"a picture " * 100
@@ -156,3 +156,31 @@ def test_a_conversation_goes_with_the_session_it_came_to(db):
     assert purge(db, before=2.0) == {"s": ["run_1"]}
     collect(db, "")
     assert (count(db, "link"), count(db, "link_use"), count(db, "blob")) == (0, 0, 0)
+
+
+def test_what_only_a_deleted_run_needed_goes_with_it_and_nothing_else(db):
+    runs(db, 2)
+    keep(db, 1, {SHOWN.sha256: PICTURE, "own": b"o", "both": b"b"}, [talk(3)])
+    keep(db, 2, {SHOWN.sha256: PICTURE, "both": b"b"}, [talk(1)])
+    for key, name in ((1, "alone"), (2, "shared")):
+        db.execute("insert into base (key, sha256, body) values (?, ?, x'00')", (key, name))
+    for run, seq, base in ((1, 1, 1), (1, 2, 2), (2, 1, 2)):
+        insert = "insert into event (run, seq, at, body, sum, base) values (?, ?, 1.0, x'', x'', ?)"
+        db.execute(insert, (run, seq, base))
+    assert purge_runs(db, before=9.0) == []
+    db.execute("update run set deleted_at = 5.0 where key = 1")
+    assert purge_runs(db, before=5.0) == []
+    assert purge_runs(db, before=9.0) == ["run_1"]
+    assert (count(db, "run"), count(db, "event"), count(db, "link_use")) == (1, 1, 1)
+    assert [name for (name,) in db.execute("select sha256 from base")] == ["shared"]
+    names = {name for (name,) in db.execute("select sha256 from blob")}
+    assert names == {SHOWN.sha256, "both"}
+    assert [*look_up_chain(db, talk(1)[-1].name)] == [link.body for link in talk(1)]
+    assert count(db, "link") == len(talk(1))
+    assert db.execute("select count(*) from pragma_foreign_key_check()").get == 0
+
+
+def test_of_many_that_were_deleted_some_go_at_a_time(db):
+    runs(db, 5)
+    db.execute("update run set deleted_at = 1.0")
+    assert [len(purge_runs(db, before=2.0, limit=2)) for _ in range(4)] == [2, 2, 1, 0]

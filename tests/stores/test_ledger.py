@@ -8,7 +8,7 @@ from holdfast.core.codec import encode
 from holdfast.core.events import InputAdded, RunCancelled, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
 from holdfast.core.session import SessionDeleted
-from holdfast.errors import Conflict, InvalidRequest, LeaseLost, RunFinished, StoreFull
+from holdfast.errors import Conflict, InvalidRequest, LeaseLost, NotFound, RunFinished, StoreFull
 from holdfast.stores.batch import MOST_BYTES, pack_events
 from holdfast.stores.database import open_writer
 from holdfast.stores.keeping import COLLECTED
@@ -325,3 +325,46 @@ def test_one_behind_another_that_is_gone_may_begin(world):
     ledger = world()
     assert ledger.queue() == ["run_2"]
     assert world().queue() == ["run_2"]
+
+
+# --- runs that are deleted
+
+
+def test_a_deletion_that_fails_leaves_memory_as_it_was(world):
+    ledger = world()
+    held(ledger)
+    before = deepcopy(ledger._roster.runs)
+    ledger.flush()
+    ledger.begin()
+    with pytest.raises(ZeroDivisionError), ledger._db:
+        ledger.delete("run_1", batch(StopRequested()), "ada")
+        assert (ledger.written, [*ledger.changed]) == ({"run_1": ()}, ["run_1"])
+        1 / 0  # noqa: B018
+    ledger.undo()
+    assert ledger._roster.runs == before
+    ledger.wish("run_1", batch(StopRequested()), 0)
+
+
+def test_one_that_was_deleted_is_ended_after_a_restart_and_found_by_nobody(world):
+    ledger = world()
+    held(ledger)
+    ledger.delete("run_1", batch(StopRequested(by="ada")), "ada")
+    ledger = world()
+    assert ledger.queue() == ["run_1"]
+    with pytest.raises(NotFound):
+        ledger.wish("run_1", batch(StopRequested()), 0)
+    lease = ledger.seize("run_1", "b", ttl=1.0)
+    ledger.append(lease, batch(STARTED, RunCancelled()), 2)
+    # What is committed is for nobody to have at hand.
+    assert ledger.written == {"run_1": ()}
+    assert ledger.purge(2e9) == {"run_1": ()}
+    assert ledger._db.execute("select count(*) from event").get == 0
+
+
+def test_who_deleted_a_run_is_on_record_and_a_full_disk_is_no_hindrance(world):
+    ledger = world()
+    held(ledger)
+    ledger.full = True
+    ledger.delete("run_1", batch(StopRequested(by="ada")), "ada")
+    row = ledger._db.execute("select deleted_at, deleted_by from run").get
+    assert row == (1e9, "ada")

@@ -170,7 +170,7 @@ def _budget(table: Table, agent: AgentSettings) -> Budget:
 def _retention(table: Table) -> RetentionSettings:
     retention, usual = table.table("retention", "days deleted"), RetentionSettings()
     days = "a number of days, 0 to keep runs until they are deleted"
-    deleted = "a number of days, 0 to keep deleted sessions for ever"
+    deleted = "a number of days, 0 to keep what was deleted for ever"
     return RetentionSettings(
         days=retention.get("days", usual.days).number(days),
         deleted=retention.get("deleted", usual.deleted).number(deleted),

@@ -104,7 +104,7 @@ class ToolSettings:
 @dataclass(frozen=True)
 class RetentionSettings:
     """How many days a run is kept after its end, 0 until it is deleted; and how many days a session that
-    was `deleted` can be restored, 0 for ever.
+    was `deleted` can be restored, and what is left of a run that was is kept, 0 for ever.
     """
 
     days: float = 0.0
