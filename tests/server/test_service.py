@@ -557,6 +557,39 @@ async def test_a_message_that_began_a_run_is_not_sent_again_under_its_id(inside)
         assert again == (first.run_id, True, "started")
 
 
+async def test_a_message_whose_run_was_deleted_is_not_said_again(inside):
+    async with inside(ScriptedModel(["one"])) as served:
+        first = await say(served, "hi", on_busy="steer", message_id="mine")
+        await ended(served.service, first.run_id)
+        await served.service.runs.delete(first.run_id)
+        again = await say(served, "hi", on_busy="steer", message_id="mine")
+        assert again == (first.run_id, True, "started")
+
+
+async def test_a_run_waits_for_one_that_was_deleted_until_that_has_ended(inside):
+    async def cling(use):
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(5)
+        return "late"
+
+    tool = ScriptedTool("cling", work=cling)
+    async with inside(ScriptedModel([Call("cling")], ["two"]), tool) as served:
+        first = (await say(served)).run_id
+        await anyio.sleep(1)
+        second = (await say(served, "second")).run_id
+        await served.service.runs.delete(first)
+        waits = await served.service.status(second)
+        assert (waits.status, waits.behind.run_id, waits.behind.status) == (
+            "queued",
+            first,
+            "stopping",
+        )
+        queue = (await served.get("/v1/sessions/s/queue")).json
+        assert (queue["behind"]["run_id"], len(queue["data"])) == (first, 1)
+        assert [one.run_id for one in (await served.service.list({})).data] == [second]
+        assert (await ended(served.service, second)).output == "two"
+
+
 async def test_a_repeated_request_that_still_waits_is_told_that_it_does(inside):
     async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
         await begun(served)

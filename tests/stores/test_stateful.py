@@ -17,20 +17,21 @@ from holdfast.testing.contracts import ACCEPTED, CALLED, STARTED, said
 RUNS = st.sampled_from(["run_1", "run_2"])
 SEEN = st.integers(0, 6)
 EPOCH = st.integers(1, 4)
-EVENTS = st.lists(
-    st.sampled_from([STARTED, CALLED, said("a"), said("x" * 70_000), RunCompleted()]), max_size=3
-)
+EVENTS = st.lists(st.sampled_from([STARTED, CALLED, said("a"), said("x" * 70_000)]), max_size=3)
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("accept"), RUNS),
-        st.tuples(st.just("append"), RUNS, EPOCH, SEEN, EVENTS),
+        st.tuples(st.just("append"), RUNS, EPOCH, SEEN, EVENTS, st.booleans()),
         st.tuples(st.just("wish"), RUNS, SEEN),
         st.tuples(st.just("claim"), st.integers(1, 3)),
         st.tuples(st.just("seize"), RUNS),
         st.tuples(st.just("renew"), RUNS, EPOCH),
         st.tuples(st.just("release"), RUNS, EPOCH, SEEN, st.sampled_from([None, 0.0, 1e6])),
-        st.tuples(st.just("read"), RUNS, SEEN),
+        st.tuples(st.just("read"), RUNS, SEEN, st.booleans()),
+        st.tuples(st.just("delete"), RUNS),
+        st.tuples(st.just("purge")),
+        st.tuples(st.just("list"), st.sampled_from(["", "run_1", "run_2"])),
         st.tuples(st.just("orphans")),
         st.tuples(st.just("ready")),
         st.tuples(st.just("census")),
@@ -49,13 +50,13 @@ async def perform(store, step):
         return type(error).__name__, str(error)
 
 
-async def _perform(store, step):  # noqa: C901 - one line a method
+async def _perform(store, step):  # noqa: C901, PLR0912 - one line a method
     match step:
         case "accept", run_id:
             return (await store.accept(run_id, ACCEPTED, blobs={run_id: b"blob"})).seq
-        case "append", run_id, epoch, seen, events:
-            lease = Lease(run_id, "a", epoch)
-            return seqs(await store.append(lease, *events, seen=seen))
+        case "append", run_id, epoch, seen, events, ends:
+            lease, end = Lease(run_id, "a", epoch), [RunCompleted()] if ends else []
+            return seqs(await store.append(lease, *events, *end, seen=seen))
         case "wish", run_id, seen:
             return seqs(await store.wish(run_id, StopRequested(), seen=seen))
         case "claim", limit:
@@ -66,8 +67,14 @@ async def _perform(store, step):  # noqa: C901 - one line a method
             return dict(await store.renew([Lease(run_id, "a", epoch)], ttl=1e6))
         case "release", run_id, epoch, seen, ready_in:
             return await store.release(Lease(run_id, "a", epoch), seen=seen, ready_in=ready_in)
-        case "read", run_id, after:
-            return seqs(await store.read(run_id, after=after))
+        case "read", run_id, after, deleted:
+            return seqs(await store.read(run_id, after=after, deleted=deleted))
+        case "delete", run_id:
+            return await store.delete(run_id, by="ada")
+        case ("purge",):
+            return sorted(await store.purge(before=2.0**40))
+        case "list", before:
+            return [entry.run_id for entry in await store.list(before=before)]
         case ("orphans",):
             return list(await store.orphans())
         case ("ready",):
@@ -109,7 +116,8 @@ def test_whatever_is_done_to_both_stores_they_answer_alike(tmp_path_factory, ste
         # And what is there after a restart is what was there before.
         async with open_sqlite(path) as sqlite:
             for run_id in ("run_1", "run_2"):
-                after = await perform(sqlite, ("read", run_id, 0))
-                assert after == await perform(memory, ("read", run_id, 0))
+                for deleted in (False, True):
+                    step = ("read", run_id, 0, deleted)
+                    assert await perform(sqlite, step) == await perform(memory, step)
 
     anyio.run(main)
