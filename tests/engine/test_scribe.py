@@ -164,6 +164,15 @@ async def test_gathered_words_are_kept_when_the_end_is_held_back():
     assert scribe.state.status is Status.CANCELLED
 
 
+async def test_a_run_that_is_deleted_is_written_to_its_end_by_who_carries_it():
+    scribe, line = await streaming()
+    await line.delete("run_1", by="ada")
+    await scribe.record(REPLIED, end=RunCompleted())
+    assert scribe.state.stop.by == "ada" and not scribe.state.ended
+    await scribe.record(RunCancelled())
+    assert scribe.state.ended == RunCancelled()
+
+
 async def test_a_final_event_that_meets_a_wish_is_not_written_and_the_wish_is_known():
     scribe, line = await streaming()
     await line.wish("run_1", StopRequested(by="ada"))
