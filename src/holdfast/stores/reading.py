@@ -187,6 +187,7 @@ def stored(
     `limit` is how many rows are read, each of which holds an event or more. `packs`: see `has_packs`.
     """
     before: object = b""
+    last = after
     values = (key, after, limit + 1 if limit >= 0 and after else limit)
     rows = connection.execute(_NOW if packs else _ONCE, values)
     try:
@@ -201,7 +202,10 @@ def stored(
             elif seq > after:
                 found = unpress(blob, blob_pressed) if body is None else body
                 yield Stored(seq, at, found, long, sum, before)
-            before = sum
+            before, last = sum, seq if isinstance(seq, int) else last
+    except UnicodeDecodeError as error:
+        # What were bytes is text now, and no text.
+        raise JournalDamaged(run_id, max(last, after) + 1, "it cannot be read") from error
     finally:
         # A reader that gave up half-way would see the file as of that moment for ever.
         rows.close()

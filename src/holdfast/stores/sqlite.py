@@ -84,7 +84,7 @@ class SqliteStore:
             # From here on every key in a row is one that the ledger has from this very file.
             grant(connection, {"foreign_keys": 0}, self._path)
             return connection, ledger
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             connection.close()
             raise StoreError(f"{self._path} is damaged: {error}") from error
 
@@ -355,7 +355,7 @@ class SqliteStore:
                         return look(connection)
                 finally:
                     self._idle.append(connection)
-            except apsw.Error as error:
+            except (apsw.Error, UnicodeDecodeError) as error:
                 raise StoreError(f"the journal cannot be read: {error}") from error
 
         self._check_open()
