@@ -34,11 +34,9 @@ STORE_LIMIT = 30.0
 
 async def answered(call: Awaitable[T]) -> T:
     """What the store answers, if it does so in time. Raises StoreUnavailable if it does not."""
-    try:
-        with anyio.fail_after(STORE_LIMIT):
-            return await call
-    except TimeoutError as error:
-        raise StoreUnavailable(f"the store did not answer for {STORE_LIMIT:g} s") from error
+    with anyio.move_on_after(STORE_LIMIT):
+        return await call
+    raise StoreUnavailable(f"the store did not answer for {STORE_LIMIT:g} s")
 
 
 def _at_once() -> float:
@@ -59,7 +57,7 @@ class Scribe:
         self.lease = lease
         self.state = state
         self.limit = STORE_LIMIT
-        self._news: anyio.Event | None = None
+        self._news: asyncio.Event | None = None
         self._wishes = 0
         #: Seconds that what is said may gather between two commits. More where many share the store.
         self.pace: Callable[[], float] = _at_once
@@ -67,11 +65,11 @@ class Scribe:
         #: Has `keep_writing` begin. Called when there is something to write that nobody waits for.
         self.begin: Callable[[], None] = _nobody
         self._kept = False
-        # asyncio's own, as it costs next to nothing where nobody else wants it.
+        # asyncio's own, as these cost next to nothing where nobody wants them.
         self._one = asyncio.Lock()
         self._gathered = Coalescer(secrets)
-        self._spoken = anyio.Event()
-        self._room = anyio.Event()
+        self._spoken = asyncio.Event()
+        self._room = asyncio.Event()
 
     @classmethod
     async def open(cls, store: Store, lease: Lease, secrets: Secrets = NO_SECRETS) -> Self:
@@ -79,9 +77,9 @@ class Scribe:
         return cls(store, lease, replay(journal), secrets)
 
     @property
-    def news(self) -> anyio.Event:
+    def news(self) -> asyncio.Event:
         """Set as soon as the state has moved on from where it is now."""
-        self._news = self._news or anyio.Event()
+        self._news = self._news or asyncio.Event()
         return self._news
 
     async def record(
@@ -164,12 +162,12 @@ class Scribe:
             while True:
                 await self._spoken.wait()
                 await anyio.sleep_until(self._due)
-                self._spoken = anyio.Event()
+                self._spoken = asyncio.Event()
                 if self._gathered:
                     self._due = anyio.current_time() + self.pace()
                     await self.record()
                 self._room.set()
-                self._room = anyio.Event()
+                self._room = asyncio.Event()
         finally:
             self._kept = False
 

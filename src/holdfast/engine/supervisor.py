@@ -8,6 +8,7 @@ worker's tenure: a run that is not renewed in time is dropped before anyone else
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -55,7 +56,7 @@ class LiveRun:
         self.driver: Driver | None = None
         self.lost = False
         #: Set when something may have been wished for it.
-        self.told = anyio.Event()
+        self.told = asyncio.Event()
         #: Has somebody listen for that, once there is anything to listen to.
         self.listen: Callable[[], None] = _nobody
         self.heeded = False
@@ -75,7 +76,7 @@ class Supervisor:
     def __init__(self, means: Means, tasks: TaskGroup, left: Callable[[bool], None]) -> None:
         self._means, self._tasks, self._left = means, tasks, left
         self._live: dict[str, LiveRun] = {}
-        self._gone = anyio.Event()
+        self._gone = asyncio.Event()
 
     @property
     def live(self) -> Mapping[str, LiveRun]:
@@ -128,7 +129,7 @@ class Supervisor:
             if self._live.get(live.lease.run_id) is live:
                 del self._live[live.lease.run_id]
             self._gone.set()
-            self._gone = anyio.Event()
+            self._gone = asyncio.Event()
             self._left(live.scribe is not None and live.scribe.state.status.final)
 
     async def _carry(self, live: LiveRun) -> None:
@@ -166,7 +167,7 @@ class Supervisor:
         """Learn what is wished for the run, as one hears of it. A stop takes effect here."""
         while True:
             await live.told.wait()
-            live.told = anyio.Event()
+            live.told = asyncio.Event()
             await scribe.catch_up()
             if scribe.state.stopping:
                 live.scope.cancel()

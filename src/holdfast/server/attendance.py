@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ class _Room:
 
     readers: int = 0
     guards: int = 0
-    stirred: anyio.Event = field(default_factory=anyio.Event)
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stir(self) -> None:
         self.stirred.set()
-        self.stirred = anyio.Event()
+        self.stirred = asyncio.Event()
 
 
 class Attendance:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import anyio
-
 from holdfast.ports import Census
 from holdfast.server.problems import too_many
 
@@ -24,8 +22,8 @@ class Room:
         self._free = 0
         #: Those that were let in and are not on record yet, so that a look may miss them.
         self._coming = 0
-        self._arrived = anyio.Event()
-        # asyncio's own, as it costs next to nothing where nobody else wants it.
+        # asyncio's own, as these cost next to nothing where nobody wants them.
+        self._arrived = asyncio.Event()
         self._looking = asyncio.Lock()
 
     @asynccontextmanager
@@ -41,7 +39,7 @@ class Room:
         finally:
             self._coming -= 1
             self._arrived.set()
-            self._arrived = anyio.Event()
+            self._arrived = asyncio.Event()
 
     async def _look(self) -> None:
         """Until there is room. Nobody is let in meanwhile, so nobody comes who is not counted."""
