@@ -3,7 +3,7 @@ from errno import ENOSYS, EPERM
 
 import pytest
 
-from holdfast.tools.seccomp import NEWEST, REFUSED, seccomp_filter
+from holdfast.tools.seccomp import NEWEST, REFUSED, YIELDING, seccomp_filter
 
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
@@ -14,6 +14,7 @@ CALLS = {
     "x86_64": {"clone": 56, "ioctl": 16, "socket": 41, "socketpair": 53, "read": 0},
     "aarch64": {"clone": 220, "ioctl": 29, "socket": 198, "socketpair": 199, "read": 63},
 }
+SETPRIORITY = {"x86_64": 141, "aarch64": 140}
 
 
 def verdict(machine, number, *arguments, arch):
@@ -73,6 +74,26 @@ def test_a_clone_may_make_processes_and_threads_and_no_namespaces(machine, arch)
     for flag in (0x20000, *(1 << bit for bit in range(25, 31))):
         assert verdict(machine, clone, flag | 17, arch=arch) == REFUSAL, hex(flag)
         assert verdict(machine, clone, 1 << 40 | flag, arch=arch) == REFUSAL
+
+
+@machines
+def test_the_first_process_is_not_made_to_yield_and_others_may_be(machine, arch):
+    column = list(CALLS).index(machine)
+    for name, numbers in YIELDING.items():
+        assert verdict(machine, numbers[column], 1, arch=arch) == REFUSAL, name
+        assert verdict(machine, numbers[column], 7 << 32 | 1, arch=arch) == REFUSAL, name
+        for other in (0, 2, 4711):
+            assert verdict(machine, numbers[column], other, arch=arch) == ALLOWED, name
+
+
+@machines
+def test_of_priorities_only_those_of_single_others_are_set(machine, arch):
+    setpriority, process = SETPRIORITY[machine], 0
+    assert verdict(machine, setpriority, process, 0, 19, arch=arch) == ALLOWED
+    assert verdict(machine, setpriority, process, 2, 19, arch=arch) == ALLOWED
+    assert verdict(machine, setpriority, process, 1, 19, arch=arch) == REFUSAL
+    for many in (1, 2):
+        assert verdict(machine, setpriority, many, 0, 19, arch=arch) == REFUSAL
 
 
 @machines

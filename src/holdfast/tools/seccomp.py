@@ -70,6 +70,14 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
 }
 
+#: Numbers of calls that make a process, whose number is their first argument, yield to others.
+YIELDING = {
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
+}
+
 #: The newest call that was judged. Newer ones are not there, as on an older kernel.
 NEWEST = 469
 
@@ -81,13 +89,18 @@ class _Machine(Struct, frozen=True):
     column: int
     clone: int
     ioctl: int
+    setpriority: int
     socket: int
     socketpair: int
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 0, clone=56, ioctl=16, socket=41, socketpair=53),
-    "aarch64": _Machine(0xC00000B7, 1, clone=220, ioctl=29, socket=198, socketpair=199),
+    "x86_64": _Machine(
+        0xC000003E, 0, clone=56, ioctl=16, setpriority=141, socket=41, socketpair=53
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 1, clone=220, ioctl=29, setpriority=140, socket=198, socketpair=199
+    ),
 }
 _CLONE3 = 435
 _X32 = 0x40000000
@@ -95,6 +108,8 @@ _X32 = 0x40000000
 _CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x20000
 #: They put characters into a terminal as if somebody had typed them.
 _TYPING = (0x5412, 0x541C)
+#: The first process of the jail, by whose end all others die; and what is one process, and no group.
+_FIRST, _ONE_PROCESS = 1, 0
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _SEQPACKET = 1, 5
 
@@ -147,6 +162,7 @@ def _lines(machine: _Machine) -> Iterator[_Line]:
         *(line for request in _TYPING for line in _if(_EQUAL, request, _end(_REFUSE))),
         _end(_ALLOW),
     )
+    yield from _about_the_first(machine)
     # No sockets of the host's services, whatever path they have; and of netlink only what
     # looking up an address needs.
     yield from _if(
@@ -175,6 +191,16 @@ def _lines(machine: _Machine) -> Iterator[_Line]:
         _end(_REFUSE),
     )
     yield _end(_ALLOW)
+
+
+def _about_the_first(machine: _Machine) -> Iterator[_Line]:
+    """Nobody makes it yield to all others: it would be slow to die, and they would outlive us."""
+    unless_it = (*_if(_EQUAL, _FIRST, _end(_REFUSE)), _end(_ALLOW))
+    for numbers in YIELDING.values():
+        yield from _if(_EQUAL, numbers[machine.column], _argument(0), *unless_it)
+    # It is of the user and, with the shell, of a group.
+    one = _if(_EQUAL, _ONE_PROCESS, _argument(1), *unless_it)
+    yield from _if(_EQUAL, machine.setpriority, _argument(0), *one, _end(_REFUSE))
 
 
 def _load(offset: int) -> _Line:
