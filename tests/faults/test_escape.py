@@ -600,6 +600,42 @@ async def test_nobody_stays_behind_when_the_command_ends(cell, how):
     assert await are_gone(mark)
 
 
+#: Each tries to be there when the stand-in for a name goes, and is seen by nobody until then.
+PLANTERS = """
+import os
+os.closerange(0, 3)
+for _ in range(8):
+    if os.fork() == 0:
+        while True:
+            try:
+                os.mkdir(".vscode")
+            except OSError:
+                pass
+"""
+
+
+async def test_whoever_stays_behind_plants_nothing_in_the_end(cell):
+    (cell.workspace / "planters.py").write_text(PLANTERS)
+    for _ in range(5):
+        await cell.sh(f"{PYTHON} -I -S planters.py; sleep 0.02")
+        assert not (cell.workspace / ".vscode").exists()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))",
+        "setpriority(os.PRIO_PROCESS, 1, 19)",
+        "setpriority(os.PRIO_PGRP, 1, 19)",
+        "setpriority(os.PRIO_USER, 0, 19)",
+        "sched_setaffinity(1, {0})",
+    ],
+)
+async def test_the_first_process_is_not_made_slow_to_die(cell, how):
+    refused = f"try: os.{how}\nexcept PermissionError: print('refused')"
+    assert await cell.python(refused) == "refused"
+
+
 @pytest.mark.parametrize("how", STAY)
 async def test_nobody_stays_behind_when_it_is_cancelled(cell, how):
     mark = f"61.{os.getpid()}2"

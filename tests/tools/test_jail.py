@@ -16,6 +16,7 @@ from holdfast.tools.jail import (
     jail_environment,
     open_jail,
 )
+from holdfast.tools.process import nobody_left
 
 pytestmark = pytest.mark.real_time
 
@@ -180,6 +181,21 @@ async def test_a_cancel_ends_all_of_it_and_says_so(cell):
         await cell("setsid sleep 61 & sleep 62 & echo up; wait", hear=enough)
     assert len(cell.ended) == 1
     assert cell.ended[0].endswith("(bwrap) and all it started: killed")
+    assert list(cell.workspace.iterdir()) == []
+
+
+async def test_the_names_are_protected_until_nobody_is_left_in_the_jail(cell, monkeypatch):
+    seen = []
+
+    async def look(first):
+        seen.append(await nobody_left(first))
+        seen.append((cell.workspace / ".vscode").exists())
+        return seen[0]
+
+    monkeypatch.setattr(module, "nobody_left", look)
+    # They hold nothing open by which their end could be seen.
+    await cell("for i in {1..9}; do sleep 60 > /dev/null 2>&1 & done")
+    assert seen == [True, True]
     assert list(cell.workspace.iterdir()) == []
 
 

@@ -263,6 +263,18 @@ async def test_of_two_at_once_the_last_removes_them(workspace):
     assert list(workspace.iterdir()) == []
 
 
+async def test_while_somebody_is_left_nothing_is_removed_and_nobody_is_locked_out(workspace):
+    async def not_yet():
+        return False
+
+    async with stand_ins(workspace, over=not_yet) as names:
+        pass
+    assert all(name.path.exists() for name in names)
+    async with standing(workspace):
+        pass
+    assert list(workspace.iterdir()) == []
+
+
 async def test_what_somebody_put_there_meanwhile_is_kept(workspace):
     async with standing(workspace):
         (workspace / ".vscode/tasks.json").write_text("{}")
@@ -327,6 +339,13 @@ async def test_a_name_that_cannot_be_protected_is_an_error(repository):
     with pytest.raises(ToolError, match="cannot be protected"):
         async with standing(repository):
             pass
+
+
+async def test_what_was_made_and_what_was_left_by_another_is_bound_alike(workspace):
+    async with standing(workspace) as made, standing(workspace) as found:
+        assert [name.made for name in made] == [True] * len(made)
+        assert [name.made for name in found] == [False] * len(found)
+        assert bound(workspace, made, set()) == bound(workspace, found, set())
 
 
 async def test_names_are_bound_read_only_and_the_way_to_them_is_held(repository):

@@ -1,7 +1,7 @@
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.process import Finished, run_process
+from holdfast.tools.process import Finished, nobody_left, run_process
 
 pytestmark = pytest.mark.real_time
 
@@ -130,6 +130,43 @@ async def test_a_cancel_ends_the_process_and_its_group_and_says_so(run):
     pids = await run.until_it_speaks("sleep 60 & echo $$ $!; wait")
     assert not any(map(alive, pids))
     assert run.ended == [f"process {pids[0]} (bash) and its group: killed"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
+async def test_whoever_is_left_in_a_jail_is_killed_and_waited_for(run):
+    async with first_of_many(run, "sleep 60 & sleep 60 & echo $$ $(jobs -p); wait") as pids:
+        assert all(map(alive, pids))
+        assert await nobody_left(int(pids[0]))
+        assert not any(map(alive, pids))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
+async def test_a_first_process_that_is_alone_is_not_waited_for(run):
+    async with first_of_many(run, "echo $$; exec sleep 60") as pids:
+        assert await nobody_left(int(pids[0]))
+        assert alive(pids[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
+async def test_a_first_process_that_never_ends_is_told(run):
+    async with first_of_many(run, "echo $$; while :; do sleep 60; done") as pids:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            assert not await nobody_left(int(pids[0]))
+
+
+async def test_of_a_jail_that_is_gone_nobody_is_left():
+    assert await nobody_left(4_194_304)  # no process has so high a number
+
+
+@asynccontextmanager
+async def first_of_many(run, script):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, script)
+        with anyio.fail_after(5):
+            await run.spoke.wait()
+        yield "".join(run.heard).split()
+        tasks.cancel_scope.cancel()
 
 
 async def test_one_that_left_the_group_is_found_by_its_mark(run):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from holdfast.tools.confine import (
 )
 from holdfast.tools.homes import covered_folders, home, no_workspace, resolved
 from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
-from holdfast.tools.process import Finished, run_process
+from holdfast.tools.process import Finished, nobody_left, run_process
 from holdfast.tools.seccomp import seccomp_filter
 
 SYSTEM_BWRAP = Path("/usr/bin/bwrap")
@@ -47,6 +48,8 @@ TRIAL = 10.0
 
 _MEBIBYTE = 1024 * 1024
 _RESOLVER = Path("/etc/resolv.conf")
+#: How bwrap tells which process is the first in the jail.
+_FIRST = re.compile(rb'"child-pid": *([0-9]+)')
 
 
 class Limits(Struct, frozen=True):
@@ -117,22 +120,17 @@ class Jail(Struct, frozen=True):
             if self.groups is not None:
                 made = confined(self.groups, self.limits.processes)
                 group = await stack.enter_async_context(made)
-            gate, key = map(stack.enter_context, _pipe())
-            rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
             nothing = stack.enter_context(_nothing_to_read(self.devices))
-            birth = _Birth(self, stack, key, rules, group, network=network)
+            birth = _Birth(self, stack, group, network=network)
+            given = (f"{word}" for pair in birth.given.items() for word in pair)
             return await run_process(
-                [
-                    str(self.bwrap),
-                    *("--args", str(gate.fileno()), "--seccomp", str(rules.fileno())),
-                    *("--chdir", str(cwd), "--", *self._shell(command)),
-                ],
+                [str(self.bwrap), *given, "--chdir", str(cwd), "--", *self._shell(command)],
                 cwd="/",
                 # bwrap itself gets no more than the command, which can read what it was given.
                 env=env,
                 stdin=nothing.fileno(),
                 # No more than these, which bwrap closes: others would be open in the jail.
-                pass_fds=(gate.fileno(), rules.fileno()),
+                pass_fds=tuple(birth.given.values()),
                 hear=hear,
                 most=most,
                 ended=ended,
@@ -237,33 +235,41 @@ class _Birth:
     """
 
     def __init__(
-        self,
-        jail: Jail,
-        stack: AsyncExitStack,
-        key: FileIO,
-        rules: FileIO,
-        group: Path | None,
-        *,
-        network: bool,
+        self, jail: Jail, stack: AsyncExitStack, group: Path | None, *, network: bool
     ) -> None:
-        self._jail, self._stack, self._network = jail, stack, network
-        self._key, self._rules, self._group = key, rules, group
+        self._jail, self._stack, self._group, self._network = jail, stack, group, network
+        gate, self._key = map(stack.enter_context, _pipe())
+        self._told, self._telling = map(stack.enter_context, _pipe())
+        self._rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
         self._look: Callable[[], str | None] | None = None
+        #: What bwrap reads and writes, by its option.
+        self.given = {
+            "--args": gate.fileno(),
+            "--seccomp": self._rules.fileno(),
+            "--info-fd": self._telling.fileno(),
+        }
 
     async def let_go(self, pid: int) -> None:
         """Limit it, and hand it its options."""
+        self._telling.close()
         if self._group is not None:
             await confine(pid, self._group)
         jail = self._jail
         jail.limit(pid)
         self._rules.write(_filter())
         self._rules.seek(0)
-        made = stand_ins(jail.workspace, jail.kept)
+        made = stand_ins(jail.workspace, jail.kept, over=self.over)
         names = await self._stack.enter_async_context(made)
         self._look = jail.guard(names)
         options = jail.options(names, network=self._network)
         self._key.write(b"".join(os.fsencode(option) + b"\0" for option in options))
         self._key.close()
+
+    async def over(self) -> bool:
+        """Whether all in the jail are dead. bwrap ends a moment before they do."""
+        os.set_blocking(self._told.fileno(), False)
+        first = _FIRST.search(self._told.readall() or b"")
+        return first is None or await nobody_left(int(first[1]))
 
     def watch(self) -> str | None:
         return self._look() if self._look else None

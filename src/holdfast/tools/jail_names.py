@@ -21,9 +21,10 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from errno import EACCES, EEXIST, EPERM, EROFS
+from io import FileIO
 from pathlib import Path
 
 import anyio
@@ -64,10 +65,14 @@ _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
 
 
 class Name(Struct, frozen=True):
-    """A path to protect, and what stands in for it while it is absent: a folder, or these words."""
+    """A path to protect, and what stands in for it while it is absent: a folder, or these words.
+
+    Where it was `made` just now there is nothing to find out about it.
+    """
 
     path: Path
     stand_in: str | None = None
+    made: bool = False
 
 
 def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
@@ -78,8 +83,8 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     """
     names = [Name(workspace / name) for name in NAMES]
     names += [Name(path) for path in kept if workspace in path.parents]
-    start_up = (workspace / name for name in START_UP)
-    names += [Name(path) for path in start_up if path.exists() and not path.is_symlink()]
+    start_up = (f"{workspace}/{name}" for name in START_UP)
+    names += [Name(Path(path)) for path in start_up if _is_there(path)]
     names.append(Name(workspace / ".git"))
     folders = _git_folders(workspace)
     if not folders and not (workspace / ".git").is_file():
@@ -97,6 +102,8 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
 
 def _reachable(name: Name, workspace: Path) -> Name:
     """The name, or the first folder on the way to it that is not there."""
+    if os.path.lexists(name.path.parent):
+        return name
     way = reversed(name.path.relative_to(workspace).parents[:-1])
     missing = (workspace / part for part in way if not os.path.lexists(workspace / part))
     first = next(missing, None)
@@ -109,28 +116,28 @@ def bound(workspace: Path, names: Sequence[Name], done: set[Path]) -> list[str]:
     `done` is filled with what has been bound so far, so that nothing is bound over it.
     """
     arguments: list[str] = []
-    for name in sorted(names, key=lambda name: name.path):
+    for name in sorted(names, key=lambda name: str(name.path)):
         arguments += pinned(workspace, name.path, done)
-        if os.path.lexists(name.path):
+        if name.made or os.path.lexists(name.path):
             done.add(name.path)
-            arguments += _bound(name.path)
+            arguments += _bound(name)
     return arguments
 
 
-def _bound(path: Path) -> Sequence[str]:
-    if _is_stand_in(path):
-        # Nothing is seen in it or gets out of it, and it is mounted in a tenth of the time.
-        return ("--size", "4096", "--perms", "0555", "--tmpfs", str(path))
-    return ("--ro-bind", str(path), str(path))
+def _bound(name: Name) -> Sequence[str]:
+    path = str(name.path)
+    if (name.stand_in is None) if name.made else _is_stand_in(name.path):
+        # Nothing is seen in it or gets out of it, and it is mounted in a fifth of the time.
+        return ("--size", "4096", "--perms", "0555", "--tmpfs", path)
+    return ("--ro-bind", path, path)
 
 
 def pinned(workspace: Path, path: Path, done: set[Path]) -> list[str]:
     """Bind the folders on the way over themselves, so that none of them can be renamed."""
-    arguments = []
-    way = path.relative_to(workspace).parts
-    for depth in range(1, len(way) + 1):
-        at = workspace.joinpath(*way[:depth])
-        if at.is_symlink():
+    arguments, at = [], workspace
+    for part in path.parts[len(workspace.parts) :]:
+        at /= part
+        if os.path.islink(at):  # noqa: PTH114
             # A link cannot be mounted over, only what it leads to; it could be replaced.
             raise ToolError(
                 f"no command can be run in the jail: {at.relative_to(workspace)} is a link, which"
@@ -147,7 +154,7 @@ def identities(paths: Sequence[Path]) -> dict[Path, tuple[int, int] | None]:
     found: dict[Path, tuple[int, int] | None] = dict.fromkeys(paths)
     for path in found:
         with suppress(OSError):
-            status = path.lstat()
+            status = os.lstat(path)
             found[path] = (status.st_dev, status.st_ino)
     return found
 
@@ -155,9 +162,18 @@ def identities(paths: Sequence[Path]) -> dict[Path, tuple[int, int] | None]:
 # --- stand-ins -----------------------------------------------------------------------------------
 
 
+async def _over() -> bool:
+    return True
+
+
 @asynccontextmanager
-async def stand_ins(workspace: Path, kept: Sequence[Path] = ()) -> AsyncIterator[Sequence[Name]]:
+async def stand_ins(
+    workspace: Path, kept: Sequence[Path] = (), *, over: Callable[[], Awaitable[bool]] = _over
+) -> AsyncIterator[Sequence[Name]]:
     """Every protected name exists while this lasts. Yields the names.
+
+    `over` is asked at the end whether nobody is left from whom they are protected. A mount goes
+    with the folder that it covers, so if somebody is, all is left to whoever comes next.
 
     Several commands may run at once, in several processes. Each holds a lock on the workspace
     with others, and whoever can have it alone afterwards is the last, and removes what was made.
@@ -172,15 +188,21 @@ async def stand_ins(workspace: Path, kept: Sequence[Path] = ()) -> AsyncIterator
     try:
         await _lock(lock)
         names = protected(workspace, kept)
-        for name in names:
-            _make(name)
+        names = [_make(name) for name in names]
         yield names
     finally:
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name in names:
-                _remove(name)
-        os.close(lock)
+        try:
+            if await over():
+                _remove_all(lock, names)
+        finally:
+            os.close(lock)
+
+
+def _remove_all(lock: int, names: Sequence[Name]) -> None:
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in names:
+            _remove(name)
 
 
 async def _lock(lock: int) -> None:
@@ -195,20 +217,22 @@ async def _lock(lock: int) -> None:
     raise ToolError("no command can be run in the jail: another program has locked the workspace")
 
 
-def _make(name: Name) -> None:
+def _make(name: Name) -> Name:
     try:
         if name.stand_in is None:
-            name.path.mkdir(_STICKY | 0o755)
+            os.mkdir(name.path, _STICKY | 0o755)  # noqa: PTH102
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(name.path, flags, _STICKY | 0o644), "w") as file:
-                file.write(name.stand_in)
+            with FileIO(os.open(name.path, flags, _STICKY | 0o644), "w") as file:
+                file.write(name.stand_in.encode())
     except OSError as error:
         # Where we may make nothing, nobody in the jail may.
         if error.errno not in (EEXIST, EACCES, EPERM, EROFS):
             raise ToolError(
                 f"no command can be run in the jail: {name.path} cannot be protected: {error}"
             ) from error
+        return name
+    return Name(name.path, name.stand_in, made=True)
 
 
 def _remove(name: Name) -> None:
@@ -216,7 +240,7 @@ def _remove(name: Name) -> None:
         if not _is_ours(name.path):
             return
         if name.stand_in is None:
-            name.path.rmdir()
+            os.rmdir(name.path)  # noqa: PTH106
         elif name.path.read_text() == name.stand_in:
             name.path.unlink()
 
@@ -244,8 +268,12 @@ def _is_stand_in(folder: Path) -> bool:
     return False
 
 
+def _is_there(path: str) -> bool:
+    return os.path.lexists(path) and not os.path.islink(path)  # noqa: PTH114
+
+
 def _is_ours(path: Path) -> bool:
-    return bool(path.lstat().st_mode & _STICKY)
+    return bool(os.lstat(path).st_mode & _STICKY)
 
 
 def _bare(workspace: Path) -> Iterator[Name]:

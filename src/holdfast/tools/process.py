@@ -179,6 +179,23 @@ async def _death(pid: int) -> None:
         os.close(descriptor)
 
 
+async def nobody_left(first: int) -> bool:
+    """Whether all in a jail are dead but, it may be, its first process, which is about to end.
+
+    The others die by its end, and until then it may have to yield to them for long: they can ask
+    the kernel for that. So they are killed here, and waited for.
+    """
+    with anyio.move_on_after(DYING, shield=True):
+        # Whoever is without parents is a child of the first.
+        while (children := _children(first)) != [] and _alive(first):
+            for child in children or ():
+                _kill(child)
+            with anyio.move_on_after(_POLL), suppress(ProcessLookupError):
+                await _death(first)
+        return True
+    return False
+
+
 def _has_ended(pid: int) -> bool:  # pragma: no cover (macOS)
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
@@ -247,7 +264,7 @@ class _Family:
         named = _named(pid)
         # Stopped first, so that it cannot start another while it is asked whom it has started.
         self._signal_group(signal.SIGSTOP)
-        others = _children(pid) if self._whole else list(_group(pid))
+        others = (_children(pid) or []) if self._whole else list(_group(pid))
         for other in others:
             _kill(other)
         self._signal_group(signal.SIGKILL)
@@ -326,10 +343,11 @@ def _group(group: int) -> Iterator[int]:
                 yield pid
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int) -> list[int] | None:
+    """None if that is not told: it may be dead, and not every kernel tells."""
     with suppress(OSError):
         return [int(one) for one in (_PROC / f"{pid}/task/{pid}/children").read_text().split()]
-    return []
+    return None
 
 
 def _alive(pid: int) -> bool:
