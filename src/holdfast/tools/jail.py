@@ -262,7 +262,7 @@ class _Birth:
         names = await self._stack.enter_async_context(made)
         self._look = jail.guard(names)
         options = jail.options(names, network=self._network)
-        self._key.write(b"".join(os.fsencode(option) + b"\0" for option in options))
+        self._key.write(os.fsencode("\0".join((*options, ""))))
         self._key.close()
 
     async def over(self) -> bool:

@@ -346,15 +346,26 @@ def _group(group: int) -> Iterator[int]:
 def _children(pid: int) -> list[int] | None:
     """None if that is not told: it may be dead, and not every kernel tells."""
     with suppress(OSError):
-        return [int(one) for one in (_PROC / f"{pid}/task/{pid}/children").read_text().split()]
+        # A blank follows each, so what has none could be a part of one.
+        whole = _read(f"{pid}/task/{pid}/children").rpartition(b" ")[0]
+        return [int(one) for one in whole.split()]
     return None
 
 
 def _alive(pid: int) -> bool:
     """Whether it still runs. One that has ended and was not waited for does not."""
     with suppress(OSError):
-        return (_PROC / f"{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX"
+        return _read(f"{pid}/stat").rpartition(b")")[2].split()[0] not in b"ZX"
     return False
+
+
+def _read(file: str) -> bytes:
+    """By plain calls, since every command waits for it; no file that is read so is longer."""
+    opened = os.open(_PROC / file, os.O_RDONLY)
+    try:
+        return os.read(opened, _PIECE)
+    finally:
+        os.close(opened)
 
 
 def _named(pid: int) -> str:
