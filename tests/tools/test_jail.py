@@ -187,8 +187,8 @@ async def test_a_cancel_ends_all_of_it_and_says_so(cell):
 async def test_the_names_are_protected_until_nobody_is_left_in_the_jail(cell, monkeypatch):
     seen = []
 
-    async def look(first):
-        seen.append(await nobody_left(first))
+    async def look(first, space):
+        seen.append(await nobody_left(first, space))
         seen.append((cell.workspace / ".vscode").exists())
         return seen[0]
 

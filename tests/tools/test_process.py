@@ -132,18 +132,22 @@ async def test_a_cancel_ends_the_process_and_its_group_and_says_so(run):
     assert run.ended == [f"process {pids[0]} (bash) and its group: killed"]
 
 
+#: The namespace of processes that the tests are in.
+HERE = Path("/proc/self/ns/pid").stat().st_ino if sys.platform == "linux" else 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
 async def test_whoever_is_left_in_a_jail_is_killed_and_waited_for(run):
     async with first_of_many(run, "sleep 60 & sleep 60 & echo $$ $(jobs -p); wait") as pids:
         assert all(map(alive, pids))
-        assert await nobody_left(int(pids[0]))
+        assert await nobody_left(int(pids[0]), HERE)
         assert not any(map(alive, pids))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
 async def test_a_first_process_that_is_alone_is_not_waited_for(run):
     async with first_of_many(run, "echo $$; exec sleep 60") as pids:
-        assert await nobody_left(int(pids[0]))
+        assert await nobody_left(int(pids[0]), HERE)
         assert alive(pids[0])
 
 
@@ -155,11 +159,18 @@ async def test_a_first_process_that_never_ends_is_told(run):
     async with first_of_many(run, script) as pids:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            assert not await nobody_left(int(pids[0]))
+            assert not await nobody_left(int(pids[0]), HERE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's")
+async def test_another_process_that_got_the_number_of_the_first_is_left_alone(run):
+    async with first_of_many(run, "sleep 60 & sleep 60 & echo $$ $(jobs -p); wait") as pids:
+        assert await nobody_left(int(pids[0]), HERE + 1)
+        assert all(map(alive, pids))
 
 
 async def test_of_a_jail_that_is_gone_nobody_is_left():
-    assert await nobody_left(4_194_304)  # no process has so high a number
+    assert await nobody_left(4_194_304, HERE)  # no process has so high a number
 
 
 @asynccontextmanager

@@ -48,8 +48,8 @@ TRIAL = 10.0
 
 _MEBIBYTE = 1024 * 1024
 _RESOLVER = Path("/etc/resolv.conf")
-#: How bwrap tells which process is the first in the jail.
-_FIRST = re.compile(rb'"child-pid": *([0-9]+)')
+#: How bwrap tells which process is the first in the jail, and in which namespace.
+_FIRST = re.compile(rb'"child-pid": *([0-9]+).*"pid-namespace": *([0-9]+)', re.DOTALL)
 
 
 class Limits(Struct, frozen=True):
@@ -269,7 +269,7 @@ class _Birth:
         """Whether all in the jail are dead. bwrap ends a moment before they do."""
         os.set_blocking(self._told.fileno(), False)
         first = _FIRST.search(self._told.readall() or b"")
-        return first is None or await nobody_left(int(first[1]))
+        return first is None or await nobody_left(int(first[1]), int(first[2]))
 
     def watch(self) -> str | None:
         return self._look() if self._look else None

@@ -179,15 +179,16 @@ async def _death(pid: int) -> None:
         os.close(descriptor)
 
 
-async def nobody_left(first: int) -> bool:
+async def nobody_left(first: int, space: int) -> bool:
     """Whether all in a jail are dead but, it may be, its first process, which is about to end.
 
     The others die by its end, and until then it may have to yield to them for long: they can ask
-    the kernel for that. So they are killed here, and waited for.
+    the kernel for that. So they are killed here, and waited for. `space` is their namespace, by
+    which the first is known: another process may have its number by now.
     """
     with anyio.move_on_after(DYING, shield=True):
         # Whoever is without parents is a child of the first.
-        while (children := _children(first)) != [] and _alive(first):
+        while _lives_in(first, space) and (children := _children(first)) != [] and _alive(first):
             for child in children or ():
                 _kill(child)
             with anyio.move_on_after(_POLL), suppress(ProcessLookupError):
@@ -350,6 +351,15 @@ def _children(pid: int) -> list[int] | None:
         whole = _read(f"{pid}/task/{pid}/children").rpartition(b" ")[0]
         return [int(one) for one in whole.split()]
     return None
+
+
+def _lives_in(pid: int, space: int) -> bool:
+    try:
+        return (_PROC / f"{pid}/ns/pid").stat().st_ino == space
+    except PermissionError:
+        return True  # whoever it is, we may not know
+    except OSError:
+        return False
 
 
 def _alive(pid: int) -> bool:
