@@ -1,5 +1,7 @@
 """Requests that a client sends again by itself, on virtual time. `test_client` has the processes."""
 
+import json
+
 import anyio
 import pytest
 
@@ -296,6 +298,31 @@ async def test_who_asks_again_waits_for_what_is_being_taken_in(inside):
                 submitted = await served.service.take_in(asked.run, principal="ada", once=once)
                 assert found == []
         assert found == [submitted.run_id]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("path", "of"), [(CHAT, "chat"), (RESPONSES, "response")])
+async def test_who_lost_the_line_before_the_run_began_is_led_to_it(inside, path, of, stream):
+    fields, gone, answers = request(path, stream=stream), Caller(), []
+    once = latest(json.dumps(fields).encode(), principal="ada", of=of)
+
+    async def ask(caller):
+        answers.append(await served.post(path, fields, headers=AGAIN, caller=caller))
+
+    async with inside(ScriptedModel(SLOW, ["another"])) as served:
+        async with task_group() as tasks:
+            # Both wait for this one, which is never taken in; and one leaves before it is.
+            with served.service.unheard.taking(once, again=False):
+                tasks.start_soon(ask, gone)
+                await anyio.sleep(1)
+                gone.leave()
+                tasks.start_soon(ask, None)
+                await anyio.sleep(1)
+        (run,) = await runs(served)
+        assert answers[-1].headers["x-run-id"] == run["run_id"]
+        # It was told, and is nobody else's.
+        await ask(None)
+        assert answers[-1].headers["x-run-id"] != run["run_id"]
 
 
 async def test_nobody_is_led_to_a_run_that_is_gone(inside):

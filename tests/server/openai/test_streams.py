@@ -104,6 +104,7 @@ async def read(served, reader, fields, headers=()):
         principal="ada",
         key=None,
         headers=dict(headers),
+        caller=reader,
     )
     stream = ChatStream(served.service, taken.run_id, taken=taken)
     scope = {"type": "http", "state": {"caller": reader, "principal": "ada"}}

@@ -66,16 +66,17 @@ async def complete_chat(
 
     X-Hermes-Session-Id, X-OpenWebUI-Chat-Id or X-Session-Id name the session it is part of.
     """
+    caller = request.scope["state"]["caller"]
     taken = await take_chat(
         service,
         await request.body(),
         principal=who(request),
         key=idempotency_key,
         headers=request.headers,
+        caller=caller,
     )
     if taken.asked.stream:
         return Streamed(ChatStream(service, taken.run_id, taken=taken))
-    caller = request.scope["state"]["caller"]
     journal = await ended(service, taken, caller, by=who(request))
     state = replay(journal)
     try:

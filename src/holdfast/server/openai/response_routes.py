@@ -35,17 +35,17 @@ async def create_response(
     request: Ask, service: TheService, idempotency_key: Key = None
 ) -> Response[Any]:
     """With `stream`, as it comes; with `background`, as it stands now. X-Run-Id names the run."""
-    principal = who(request)
+    principal, caller = who(request), request.scope["state"]["caller"]
     taken = await take_response(
         service,
         await request.body(),
         principal=principal,
         key=idempotency_key,
         headers=request.headers,
+        caller=caller,
     )
     if taken.asked.stream:
         return Streamed(ResponseStream(service, taken.run_id, taken=taken))
-    caller = request.scope["state"]["caller"]
     if taken.asked.background:
         journal = await begun(service, taken, caller)
     else:

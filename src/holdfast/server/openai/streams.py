@@ -43,12 +43,12 @@ class OpenAIStream(RunStream):
         self, service: Service, run_id: str, *, taken: Taken | None = None, after: int = 0
     ) -> None:
         super().__init__(service, run_id, after=after)
-        self._taken, self._once = taken, taken.once if taken else None
+        self._taken, self._owed = taken, taken.owed if taken else None
         told = {**taken.headers} if taken else {"X-Run-Id": run_id}
         self.headers = [(name.lower().encode(), told[name].encode()) for name in told]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._service.unheard.answering(self._once, self._run_id) as self._answer:
+        with self._service.unheard.answering(self._owed, self._run_id) as self._answer:
             await super().__call__(scope, receive, send)
         if self._taken and not self._answer.whole:
             await see_off(self._service, self._taken, by=scope["state"]["principal"])
@@ -80,7 +80,7 @@ class ResponseStream(OpenAIStream):
 async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> Sequence[Recorded]:
     """The journal of a run that has ended. Raises Problem if the server has to leave before."""
     with (
-        service.unheard.answering(taken.once, taken.run_id) as answer,
+        service.unheard.answering(taken.owed, taken.run_id) as answer,
         anyio.CancelScope() as waiting,
         service.attendance.reading(taken.run_id),
     ):
@@ -104,7 +104,7 @@ async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> S
 
 async def begun(service: Service, taken: Taken, caller: Caller) -> Sequence[Recorded]:
     """The journal as it stands."""
-    with service.unheard.answering(taken.once, taken.run_id) as answer:
+    with service.unheard.answering(taken.owed, taken.run_id) as answer:
         journal = await service.journal(taken.run_id)
         answer.whole = True
         caller.when_gone(partial(setattr, answer, "whole", False))

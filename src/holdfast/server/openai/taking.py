@@ -23,7 +23,8 @@ from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
 from holdfast.server.openai.request import OpenAIRequest, finish
 from holdfast.server.problems import Problem, malformed
 from holdfast.server.requests import RunRequest
-from holdfast.server.service import Service
+from holdfast.server.service import Service, Submitted
+from holdfast.server.streams import Caller
 
 #: Headers by which a client names the conversation, the first that is there counts.
 SESSION_HEADERS = ("X-Hermes-Session-Id", "X-OpenWebUI-Chat-Id", "X-Session-Id")
@@ -33,17 +34,24 @@ MOST_EARLIER = 100
 
 
 class Taken(NamedTuple):
-    """`again`: the same request leads to it if the client sends it again by itself."""
+    """`again`: the same request leads to it if the client sends it again by itself. `left`: whoever
+    asked had gone before there was anything to tell them, and may come back for it already."""
 
     run_id: str
     asked: OpenAIRequest
     replayed: bool
     once: Once | None = None
     again: bool = False
+    left: bool = False
 
     @property
     def goes_on(self) -> bool:
         return self.asked.goes_on
+
+    @property
+    def owed(self) -> Once | None:
+        """The request to remember should the answer break off, if there is one to remember still."""
+        return None if self.left else self.once
 
     @property
     def headers(self) -> dict[str, str]:
@@ -60,18 +68,31 @@ class Taken(NamedTuple):
 
 
 async def take_chat(
-    service: Service, body: bytes, *, principal: str, key: str | None, headers: Mapping[str, str]
+    service: Service,
+    body: bytes,
+    *,
+    principal: str,
+    key: str | None,
+    headers: Mapping[str, str],
+    caller: Caller,
 ) -> Taken:
     """Raises Problem or HoldfastError."""
     asked, session = read_chat(body), session_of(headers)
     asked = replace(asked, run=replace(asked.run, session_id=session))
     of = f"chat {session}".strip()
     once = service.once(body, principal=principal, key=key, of=of)
-    return await _take(service, asked, once or latest(body, principal=principal, of=of), headers)
+    once = once or latest(body, principal=principal, of=of)
+    return await _take(service, asked, once, headers, caller)
 
 
 async def take_response(
-    service: Service, body: bytes, *, principal: str, key: str | None, headers: Mapping[str, str]
+    service: Service,
+    body: bytes,
+    *,
+    principal: str,
+    key: str | None,
+    headers: Mapping[str, str],
+    caller: Caller,
 ) -> Taken:
     """Raises Problem or HoldfastError."""
     asked = await read_referring(service, body)
@@ -79,7 +100,7 @@ async def take_response(
         raise malformed("a response in the background has to be stored", param="background")
     once = service.once(body, principal=principal, key=key, of="response")
     once = once or latest(body, principal=principal, of="response")
-    return await _take(service, asked, once, headers, before=partial(_continued, service))
+    return await _take(service, asked, once, headers, caller, before=partial(_continued, service))
 
 
 async def _take(
@@ -87,6 +108,7 @@ async def _take(
     asked: OpenAIRequest,
     once: Once,
     headers: Mapping[str, str],
+    caller: Caller,
     *,
     before: Callable[[OpenAIRequest], Awaitable[RunRequest]] | None = None,
 ) -> Taken:
@@ -102,15 +124,23 @@ async def _take(
             earlier = await rejoin(service, once, asked, others)
         else:
             service.unheard.clear(once)
-        if earlier:
-            return Taken(earlier, asked, replayed=True, once=once, again=leads_again)
-        submitted = await service.take_in(
+        submitted = Submitted(earlier, replayed=True) if earlier else None
+        submitted = submitted or await service.take_in(
             await before(asked) if before else asked.run,
             principal=once.principal,
             once=once,
             finish=partial(finish, asked),
         )
-    return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again)
+        # Who comes back for it may be waiting for just this, and would look before it is answered.
+        if left := _gone(caller):
+            service.unheard.leave(once, submitted.run_id)
+    return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again, left)
+
+
+def _gone(caller: Caller) -> bool:
+    told: list[bool] = []
+    caller.when_gone(partial(told.append, True))
+    return bool(told)
 
 
 def session_of(headers: Mapping[str, str]) -> str:
