@@ -2,8 +2,10 @@
 
 import json
 
+import anyio
 import pytest
 
+from holdfast.calls.tasks import task_group
 from holdfast.core.entries import Card, Mark, Notice, Question, Reply, Said
 from holdfast.core.messages import Image, Text
 from holdfast.errors import ModelRefused
@@ -180,6 +182,37 @@ async def test_a_run_that_fails_or_is_stopped_ends_with_an_error():
         await read_to(reader, ChatStream(service, run_id, "ses_1"))
         told = frames(reader)
         assert told[-2][0] == "error" and told[-2][1]["code"] == "run_cancelled"
+
+
+async def test_a_run_that_is_deleted_meanwhile_ends_with_an_error():
+    async with talking(["half ", Silence(500)]) as (play, service):
+        run_id = (await play.say("hi")).run_id
+        reader = Reader()
+        async with task_group() as tasks:
+            tasks.start_soon(read_to, reader, ChatStream(service, run_id, "ses_1"))
+            await anyio.sleep(1)
+            await play.runs.delete(run_id)
+        told = frames(reader)
+        assert reader.ended and [name for name, _ in told][-2:] == ["error", "done"]
+        assert told[-2][1]["code"] == "run_not_found"
+
+
+async def test_an_answer_that_is_deleted_while_it_is_told_is_told_to_its_end():
+    async with talking(["all"]) as (play, service):
+        run_id = (await play.say("hi")).run_id
+        await play.ended(run_id)
+
+        class Deleting(Reader):
+            async def send(self, message):
+                await super().send(message)
+                if b"assistant.delta" in message.get("body", b""):
+                    await play.runs.delete(run_id)
+
+        reader = Deleting()
+        await read_to(reader, ChatStream(service, run_id, "ses_1"))
+        told = dict(frames(reader))
+        assert reader.ended and "done" in told
+        assert [one["content"] for one in told["run.completed"]["messages"]] == ["hi", "all"]
 
 
 async def test_a_server_that_leaves_says_so_and_the_run_goes_on():

@@ -120,6 +120,8 @@ class ChatStream(RunStream):
                     return
                 if named := b"".join(map(self._tell, told)):
                     await self.put(named)
+        deleted = {"message": "the run was deleted", "code": "run_not_found"}
+        await self.put(self._fail(self._service.clock(), deleted), last=True)
 
     def _tell(self, told: Fields) -> bytes:
         found = _NAMES.get(told["event"])
@@ -141,16 +143,21 @@ class ChatStream(RunStream):
     async def _end(self, told: Fields) -> bytes:
         at = told["timestamp"]
         if told["event"] != "run.completed":
-            return self._named("error", at, _trouble(told)) + self._named("done", at, {})
+            return self._fail(at, _trouble(told))
         answer = {"message_id": self._message_id, "content": told["output"]}
         whole = {"completed": True, "partial": bool(told["incomplete"]), "interrupted": False}
-        messages = spoken(transcribe(self._run_id, 0, await self._service.journal(self._run_id)))
+        # What was said in a session stays there, though the run may be deleted at this moment.
+        journal = await self._service.store.read(self._run_id, deleted=True)
+        messages = spoken(transcribe(self._run_id, 0, journal))
         return (
             self._begin(at)
             + self._named("assistant.completed", at, {**answer, **whole})
             + self._named("run.completed", at, {"messages": messages, "usage": told["usage"]})
             + self._named("done", at, {})
         )
+
+    def _fail(self, at: float, trouble: Fields) -> bytes:
+        return self._named("error", at, trouble) + self._named("done", at, {})
 
     def _named(self, name: str, at: float, fields: Fields) -> bytes:
         self._count += 1
