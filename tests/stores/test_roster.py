@@ -25,7 +25,8 @@ def test_what_is_ready_goes_in_the_order_in_which_it_became_so():
 def test_the_first_of_a_session_that_makes_sense_is_in_front():
     roster = Roster()
     for number in (2, 1, 3):
-        roster.put(run(number, session="ses_1", ordinal=number, place="behind"))
+        place = "held" if number == 1 else "behind"
+        roster.put(run(number, session="ses_1", ordinal=number, place=place))
     assert roster.front("ses_1").id == "run_1"
     roster.runs["run_1"].aside = True
     assert roster.front("ses_1").id == "run_2"

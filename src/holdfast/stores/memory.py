@@ -185,6 +185,7 @@ class MemoryStore:
             for run_id, run in rest
             if run_id != before
             and run.deleted_at is None
+            and not self._sessions.is_deleted(run.session)
             and (not session or run.session == session)
             and (live is None or run.ended is not live)
         ]
@@ -286,10 +287,8 @@ class MemoryStore:
 
     async def census(self) -> Census:
         ready = len(await self.queue())
-        live = {id: run for id, run in self._runs.items() if not run.ended}
-        behind = sum(
-            bool(run.session) and self._front(run.session) != id for id, run in live.items()
-        )
+        live = [run for run in self._runs.values() if not run.ended]
+        behind = sum(run.behind and not run.holder for run in live)
         return Census(ready + behind, len(live) - ready - behind)
 
     # --- leases

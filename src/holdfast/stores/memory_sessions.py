@@ -46,9 +46,12 @@ class MemorySessions(dict[str, Session]):
 
     def check_there(self, session_id: str) -> None:
         """Raises SessionGone. One that never was is not gone."""
-        found = self.get(session_id)
-        if found and found.state.deleted_at is not None:
+        if self.is_deleted(session_id):
             raise SessionGone(session_id)
+
+    def is_deleted(self, session_id: str) -> bool:
+        found = self.get(session_id)
+        return found is not None and found.state.deleted_at is not None
 
     def check_new(self, session_id: str) -> None:
         """Raises Conflict."""

@@ -146,6 +146,8 @@ class Roster:
     def census(self, now: float) -> Census:
         """May be asked at any time."""
         queued = sum(run.ready_at <= now for run in self.waiting.copy().values())
-        # All but one of each session wait for their turn.
-        queued += sum(len(live) - 1 for live in self._sessions.copy().values())
+        for live in self._sessions.copy().values():
+            if len(live) > 1:
+                # One that is to be stopped does not wait behind the others any more.
+                queued += sum(run.place == "behind" and not run.holder for run in [*live.values()])
         return Census(queued, max(len(self.runs) - queued, 0))

@@ -20,9 +20,9 @@ from holdfast.core.events import (
     StopRequested,
 )
 from holdfast.core.messages import Text
-from holdfast.core.session import SessionDeleted
+from holdfast.core.session import SessionDeleted, SessionRestored
 from holdfast.errors import AlreadyAccepted, Conflict, NotFound, RunFinished, WishPending
-from holdfast.ports import Member, Once, Store
+from holdfast.ports import Census, Member, Once, Store
 from holdfast.testing.contracts import ACCEPTED, STARTED, held
 from holdfast.testing.conversations import ASKED, begin, claimed
 from holdfast.testing.intake import conversation
@@ -169,6 +169,23 @@ class DeletionContract:
         assert await store.purge(before=LATER) == ["ses_1"]
         with pytest.raises(NotFound):
             await store.read("run_1", deleted=True)
+
+    async def test_one_that_waits_behind_another_is_counted_once(self, store: Store) -> None:
+        await begin(store, "run_1", "run_2", "run_3")
+        await store.delete("run_2")
+        assert await store.census() == Census(queued=3, running=0)
+        assert await claimed(store) == ["run_1", "run_2"]
+        assert await store.census() == Census(queued=1, running=2)
+
+    async def test_runs_of_a_session_that_was_deleted_are_not_listed(self, store: Store) -> None:
+        await begin(store, "run_1")
+        await store.accept("run_2", ACCEPTED)
+        await store.note("ses_1", SessionDeleted())
+        for live in (None, True):
+            assert [entry.run_id for entry in await store.list(live=live)] == ["run_2"]
+        assert list(await store.list(session="ses_1")) == []
+        await store.note("ses_1", SessionRestored())
+        assert [entry.run_id for entry in await store.list(session="ses_1")] == ["run_1"]
 
     # --- it goes
 
