@@ -5,10 +5,11 @@ from hashlib import sha256
 import anyio
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.events import ApprovalRequested, InputAdded, RunCompleted, StopRequested
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import BlobRef, Image
+from holdfast.core.messages import BlobRef, Image, Text
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Once, Review
 from holdfast.stores.database import open_writer
@@ -355,3 +356,14 @@ async def test_what_is_read_is_read_as_of_one_moment(path):
         assert len(await store._read(look)) == 1
         with pytest.raises(NotFound):
             await store._read(lambda db: find(db, "run_1"))
+
+
+async def test_of_what_was_purged_no_byte_is_left_in_the_file(path):
+    words = ["a passport, 4711", "an answer, 4712"]
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", replace(ACCEPTED, input=(Text(words[0]),)))
+        (lease,) = await store.claim("a", ttl=60.0)
+        await store.append(lease, STARTED, said(words[1]), RunCompleted(), seen=1)
+        await store.delete("run_1")
+        assert await store.purge(before=sys.maxsize) == ["run_1"]
+    assert not [word for word in words if word.encode() in path.read_bytes()]

@@ -51,6 +51,8 @@ WRITER = {
     "foreign_keys": 1,
     "trusted_schema": 0,
     "cell_size_check": 1,
+    # What is gone is overwritten: else its bytes stay in the file until their place is needed.
+    "secure_delete": 1,
     **({"fullfsync": 1, "checkpoint_fullfsync": 1} if sys.platform == "darwin" else {}),
 }
 READER = {"query_only": 1, "mmap_size": 0, "trusted_schema": 0}
