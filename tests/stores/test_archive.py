@@ -269,6 +269,10 @@ def test_whatever_stands_there_is_damage_and_no_surprise(journals, spoil, change
         ),
         ("delete from blob", "a row of (event|blob_use) has lost its blob"),
         ("update run set id = x'ff' where id = 'run_aa11'", "the id of a run is no text"),
+        (
+            "update run set id = cast(x'72f3' as text) where id = 'run_aa11'",
+            "the id of a run is no text",
+        ),
     ],
 )
 def test_damage_that_belongs_to_no_run_is_the_file_s(journals, spoil, statement, what):
@@ -276,6 +280,30 @@ def test_damage_that_belongs_to_no_run_is_the_file_s(journals, spoil, statement,
     with open_archive(journals) as archive, pytest.raises(FileDamaged, match=what):
         archive.ids()
         archive.verify_file()
+
+
+def test_a_place_that_is_no_text_any_more_is_the_run_s_damage(journals, spoil):
+    spoil("update run set place = cast(x'f3' as text) where id = 'run_aa11'")
+    with open_archive(journals) as archive:
+        with pytest.raises(JournalDamaged, match="it cannot be read"):
+            archive.verify(ENDED)
+        for other in archive.ids():
+            assert other == ENDED or archive.verify(other)
+
+
+def test_a_run_whose_id_is_no_text_any_more_hides_no_other(journals, spoil):
+    with open_archive(journals) as archive:
+        (*others, _) = archive.ids()
+    spoil("update run set id = cast(x'72f3' as text) where key = (select max(key) from run)")
+    with open_archive(journals) as archive:
+        assert archive.ids() == archive.newest()[::-1] == others
+
+
+def test_a_name_that_is_no_text_any_more_is_damage_to_whoever_meets_it(journals, spoil):
+    spoil("update or ignore blob_use set sha256 = cast(x'f3' as text)")
+    with pytest.raises(FileDamaged, match="is damaged"), open_archive(journals) as archive:
+        for run_id in archive.ids():
+            dict(archive.blobs(run_id))
 
 
 def test_an_index_that_lacks_a_row_is_damage(journals):

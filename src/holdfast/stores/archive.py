@@ -54,6 +54,9 @@ _ONCE_HELD = (
     " order by sha256"
 )
 
+#: An id as it is stored, if it is a text: whether it can be read is another matter.
+_ID = "iif(typeof(id) = 'text', cast(id as blob), null)"
+
 #: The version in which runs could first be deleted.
 _SINCE = 5
 
@@ -106,7 +109,7 @@ class Archive:
 
     def newest(self, *, limit: int = -1) -> list[str]:
         """Runs, the newest first."""
-        return self._ids(self._found("id", "order by key desc limit ?"), limit)
+        return self._ids(self._found(_ID, "order by key desc limit ?"), limit)
 
     def entry(self, run_id: str) -> Entry:
         """Raises NotFound, or JournalDamaged if there is no telling how it began or where it is."""
@@ -124,12 +127,12 @@ class Archive:
 
     def unfinished(self) -> list[str]:
         """Runs that have not ended, the oldest first."""
-        return self._ids(self._found("id", "and place != 'ended' order by key"))
+        return self._ids(self._found(_ID, "and place != 'ended' order by key"))
 
     def ids(self, *, deleted: bool = False) -> list[str]:
         """Every run, the oldest first, or even those that were deleted."""
-        every = "select id from run order by key"
-        return self._ids(every if deleted else self._found("id", "order by key"))
+        every = f"select {_ID} from run order by key"  # noqa: S608 (of our own words)
+        return self._ids(every if deleted else self._found(_ID, "order by key"))
 
     def find(self, word: str) -> str:
         """The id that is meant by this one, or by the beginning of one, with or without `run_`."""
@@ -139,7 +142,7 @@ class Archive:
         for start in (word, whole):
             if self._one(self._found("id", "and id = ?"), start):
                 return start
-        beginning = self._found("id", "and substr(id, 1, ?) = ? order by key desc")
+        beginning = self._found(_ID, "and substr(id, 1, ?) = ? order by key desc")
         ids = self._ids(beginning, len(whole), whole)
         if not ids or whole == "run_":
             raise NotFound("run", word)
@@ -194,7 +197,7 @@ class Archive:
                 expected = one.seq + 1
             self._verify_end(run_id, expected, last)
             self._verify_blobs(run_id, expected - 1, needed)
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise JournalDamaged(run_id, expected, f"it cannot be read ({error})") from error
         return expected - 1
 
@@ -229,7 +232,7 @@ class Archive:
         try:
             problem = self._one("pragma integrity_check(1)")
             loose = self._all("select [table], parent from pragma_foreign_key_check() limit 1")
-            odd = self._one("select count(*) from run where typeof(id) != 'text'")
+            odd = (self._one("select count(*) from run") or 0) - len(self.ids(deleted=True))
             for table, parent in loose:
                 raise FileDamaged(f"the file is damaged: a row of {table} has lost its {parent}")
         except apsw.Error as error:
@@ -295,7 +298,7 @@ class Archive:
 
     def _ids(self, query: str, *values: object) -> list[str]:
         """Those that can be read: one may have become anything."""
-        return [id for (id,) in self._all(query, *values) if isinstance(id, str)]
+        return [id for (raw,) in self._all(query, *values) if (id := _text(raw))]
 
     def _one(self, query: str, *values: object) -> Any:
         return None if self._db is None else self._db.execute(query, values).get
@@ -312,6 +315,8 @@ def open_archive(path: Path) -> Iterator[Archive]:
         yield Archive(connection)
     except apsw.Error as error:
         raise _unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise FileDamaged(f"{path} is damaged: {error}") from error
     finally:
         if connection:
             connection.close()
@@ -363,6 +368,14 @@ def _unreadable(path: Path, error: apsw.Error) -> StoreError:
     said = f"{path} cannot be read: {error}"
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
     return FileDamaged(said) if damaged else StoreError(said)
+
+
+def _text(raw: bytes | None) -> str:
+    """ "" for what is no text any more."""
+    try:
+        return raw.decode() if raw else ""
+    except UnicodeDecodeError:
+        return ""
 
 
 def _check_row(run_id: str, expected: int, one: Stored) -> None:
