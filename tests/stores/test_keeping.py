@@ -184,3 +184,20 @@ def test_of_many_that_were_deleted_some_go_at_a_time(db):
     runs(db, 5)
     db.execute("update run set deleted_at = 1.0")
     assert [len(purge_runs(db, before=2.0, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("broken", ["run", "session"])
+def test_what_has_to_go_goes_also_if_its_name_is_no_text_any_more(db, broken):
+    runs(db, 3)
+    db.execute(
+        "insert into session (id, name, pinned, archived, moved_at, deleted_at, state, sum)"
+        " values ('s', '', 0, 0, 1.0, 1.0, x'', x'')"
+    )
+    db.execute("update run set session = 's' where key = 1")
+    db.execute("update run set deleted_at = 1.0 where key = 2")
+    db.execute(f"update {broken} set id = cast(x'72f3' || key as text)")
+    db.execute("update run set session = (select id from session) where key = 1")
+    assert len(purge_runs(db, before=2.0)) == 1
+    ((_, of_session),) = purge(db, before=2.0).items()
+    assert len(of_session) == 1
+    assert (count(db, "run"), count(db, "session")) == (1, 0)

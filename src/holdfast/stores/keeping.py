@@ -140,12 +140,18 @@ def collect(db: apsw.Connection, start: str) -> None:
 def purge_runs(db: apsw.Connection, *, before: float, limit: int = 20) -> Sequence[str]:
     """Remove runs that were deleted before that time, have ended, and are in no session."""
     rows: list[Any] = db.execute(
-        "select key, id from run where deleted_at < ? and session = '' and place = 'ended' limit ?",
+        "select key, cast(id as blob) from run"
+        " where deleted_at < ? and session = '' and place = 'ended' limit ?",
         (before, limit),
     ).fetchall()
     for key, _ in rows:
         remove_run(db, key)
-    return [run_id for _, run_id in rows]
+    return [name_of(raw) for _, raw in rows]
+
+
+def name_of(raw: bytes) -> str:
+    """Of something that goes. It may be no text any more, and has to go all the same."""
+    return raw.decode(errors="replace")
 
 
 def remove_run(db: apsw.Connection, run: int) -> None:

@@ -35,7 +35,7 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import ListPlace, Member, SessionEntry
-from holdfast.stores.keeping import remove_run
+from holdfast.stores.keeping import name_of, remove_run
 from holdfast.stores.reading import entry_of, link
 
 #: One that has not begun waits for those before it, as if they had been there when it came.
@@ -175,7 +175,7 @@ def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str
     Returns them, and their runs.
     """
     rows: list[Any] = db.execute(
-        "select key, id from session where deleted_at < ? and not exists"
+        "select key, cast(id as blob) from session where deleted_at < ? and not exists"
         " (select 1 from run where run.session = session.id and run.session != ''"
         " and place != 'ended') limit ?",
         (before, limit),
@@ -183,13 +183,15 @@ def purge(db: apsw.Connection, *, before: float, limit: int = 20) -> Mapping[str
     gone: dict[str, Sequence[str]] = {}
     for key, session_id in rows:
         runs: list[Any] = db.execute(
-            "select key, id from run where session = ? and session != ''", (session_id,)
+            "select key, cast(id as blob) from run where session != ''"
+            " and session = (select id from session where key = ?)",
+            (key,),
         ).fetchall()
         for run, _ in runs:
             remove_run(db, run)
         db.execute("delete from session_event where session = ?", (key,))
         db.execute("delete from session where key = ?", (key,))
-        gone[session_id] = [run_id for _, run_id in runs]
+        gone[name_of(session_id)] = [name_of(run_id) for _, run_id in runs]
     return gone
 
 
