@@ -123,6 +123,13 @@ def test_a_run_that_has_not_ended_is_not_packed(file):
     assert file.one("select max(packed) from event") == 0
 
 
+def test_a_run_whose_id_is_no_text_any_more_keeps_none_from_being_packed(file):
+    for run_id in ("run_1", "run_2"):
+        file.run(run_id, CALLED)
+    file.db.execute("update run set id = cast(x'72f3' as text) where id = 'run_1'")
+    assert file.pack() == 2
+
+
 def test_a_body_that_stands_elsewhere_stays_there(file):
     file.run("run_1", long(), *reply(), long("y"), long("z"), *reply(3))
     before = file.read("run_1")

@@ -150,7 +150,7 @@ def purge_runs(db: apsw.Connection, *, before: float, limit: int = 20) -> Sequen
 
 
 def name_of(raw: bytes) -> str:
-    """Of something that goes. It may be no text any more, and has to go all the same."""
+    """Something may go or be packed though its name is no text any more."""
     return raw.decode(errors="replace")
 
 

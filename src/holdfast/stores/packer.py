@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.core.codec import decode, encode
 from holdfast.core.events import RunAccepted
 from holdfast.errors import JournalDamaged
+from holdfast.stores.keeping import name_of
 from holdfast.stores.packing import pack, press, unpack
 from holdfast.stores.reading import Stored, stored
 
@@ -28,7 +29,7 @@ STEP_BYTES = 256 * 1024
 _WINDOW = 32 * 1024
 _WORTH = 512
 
-_UNPACKED = "select key, id from run where place = 'ended' and packed = 0 order by key limit 1"
+_UNPACKED = "select key, cast(id as blob) from run where place = 'ended' and packed = 0 order by key limit 1"
 
 #: The first event that can be packed, and the last one of the run, which is not.
 _SPAN = (
@@ -66,10 +67,10 @@ class Packer:
 
     def next(self) -> Step | None:
         """The next step, or None if there is nothing to pack. Changes nothing."""
-        found: tuple[int, str] | None = self._db.execute(_UNPACKED).get
+        found: tuple[int, bytes] | None = self._db.execute(_UNPACKED).get
         if found is None:
             return None
-        key, run_id = found
+        key, run_id = found[0], name_of(found[1])
         first, last = self._db.execute(_SPAN, (key,)).get
         if first is None or first == last:
             return Step(key, then=_PACKED)
