@@ -37,6 +37,16 @@ async def test_a_run_goes_on_from_a_response_with_its_words_and_instructions(ins
         assert told_first(model) == "Be kind."
 
 
+async def test_instructions_stay_however_often_a_run_goes_on(inside):
+    model = ScriptedModel(*[["yes"]] * 4)
+    async with inside(model) as served:
+        last = (await respond(served, "a", instructions="Be brief."))["id"]
+        for _ in range(3):
+            begun = await run(served, previous_response_id=last)
+            assert told_first(model) == "Be brief."
+            last = begun.json["run_id"].replace("run_", "resp_")
+
+
 async def test_a_run_that_goes_on_from_a_response_is_of_its_session_unless_it_names_one(inside):
     model = ScriptedModel(*[[f"{n}"] for n in range(4)])
     async with inside(model) as served:

@@ -6,10 +6,12 @@ as it always was on this wire; and whoever named it is told so.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from holdfast.core.events import RunAccepted
 from holdfast.ports import Once
 from holdfast.server.openai.kept import Found, Kept
 from holdfast.server.openai.taking import up_to
@@ -28,10 +30,21 @@ class Begun(NamedTuple):
 async def take_run(service: Service, body: bytes, *, principal: str, key: str | None) -> Begun:
     """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
     once = service.once(body, principal=principal, key=key)
-    asked, ignored = read_run(body), tuple[str, ...]()
+    asked, ignored, finish = read_run(body), tuple[str, ...](), _as_it_is
     if asked.previous_response_id and not asked.continues and not await _known(service, once):
         asked, ignored = await _gone_on(service, asked)
-    return Begun(await service.take_in(asked, principal=principal, once=once), ignored)
+        finish = partial(_as_instructed, asked.instructions)
+    submitted = await service.take_in(asked, principal=principal, once=once, finish=finish)
+    return Begun(submitted, ignored)
+
+
+def _as_it_is(run: RunAccepted) -> RunAccepted:
+    return run
+
+
+def _as_instructed(instructions: str, run: RunAccepted) -> RunAccepted:
+    """So that who goes on from this one finds them: in the run itself they stand among others."""
+    return replace(run, asked={"instructions": instructions} if instructions else {})
 
 
 async def _known(service: Service, once: Once | None) -> bool:
