@@ -243,6 +243,17 @@ async def test_a_reader_is_told_that_the_server_goes_and_is_left_without_an_end(
         assert b"id" not in reader.pieces[reader.names.index("server.draining")].split(b"data")[0]
 
 
+async def test_a_reader_of_a_run_that_is_deleted_is_left_without_an_end():
+    async with following("one ", Silence(60), "two") as run, task_group() as tasks:
+        reader = Reader()
+        tasks.start_soon(run.read, reader)
+        await anyio.sleep(1)
+        await run.play.runs.delete(run.run_id)
+        await anyio.sleep(1)
+        assert b"one " in reader.heard and b"two" not in reader.heard
+        assert reader.hung_up and not reader.ended and CLOSED not in reader.heard
+
+
 async def test_a_run_that_ends_while_the_server_drains_ends_its_stream_properly():
     async with following("one ", Silence(5), "two") as run:
         reader = Reader()

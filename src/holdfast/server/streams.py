@@ -163,17 +163,23 @@ class RunStream(Stream):
         return Projection(self._run_id, after=self._after, retracted=retracted)
 
     async def tell(self) -> None:
-        frames = bytearray()
+        frames, ended = bytearray(), False
         async with aclosing(self._service.follow(self._run_id)) as events:
             async for recorded in events:
                 frames += self._view.frames(recorded)
-                if isinstance(recorded.event, FINAL):
+                ended = isinstance(recorded.event, FINAL)
+                if ended:
                     break
                 if frames and (recorded.seq >= self._known or len(frames) >= PIECE):
                     told = bytes(frames)
                     frames.clear()
                     await self.put(told)
-        await self.put(bytes(frames + CLOSED), last=True)
+        if ended:
+            await self.put(bytes(frames + CLOSED), last=True)
+        else:
+            # It was deleted in the middle, and half an answer is not to pass for a whole one.
+            await self.put(bytes(frames))
+            self.leave()
 
     def farewell(self) -> bytes:
         return draining(self._run_id, at=self._service.clock())

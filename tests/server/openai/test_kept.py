@@ -89,7 +89,7 @@ async def test_what_was_said_in_a_conversation_stays_when_its_response_is_delete
         assert [one["run_id"] for one in await runs(served)] == [run_of(second)]
 
 
-async def test_for_whoever_follows_a_response_its_deletion_is_the_end(inside):
+async def test_whoever_follows_a_response_that_is_deleted_is_cut_off(inside):
     async with inside(ScriptedModel(["Hel", Silence()])) as served:
         begun = await respond(served, background=True)
         where = f"{RESPONSES}/{begun['id']}"
@@ -106,6 +106,7 @@ async def test_for_whoever_follows_a_response_its_deletion_is_the_end(inside):
             assert (await served.delete(where)).status == 200
         *streams, waited = told.values()
         assert all(one.status == 200 and "Hel" in one.text for one in streams)
+        assert all("stream closed" not in one.text for one in streams)
         assert refused(waited) == (404, "run_not_found")
 
 
