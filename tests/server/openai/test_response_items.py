@@ -105,8 +105,13 @@ def test_words_are_a_commentary_until_it_is_known_where_a_shape_was_asked_for():
     happened = (accepted(models=shaped), started(), called(), said("{}"))
     assert last(*happened)[0]["item"]["phase"] == "commentary"
     assert last(*happened, replied(text="{}"))[-1]["item"]["phase"] == "final_answer"
-    without = (accepted(models=shaped, tools=()), started(), called(), said("{}"))
-    assert "phase" not in last(*without)[0]["item"]
+    assert "phase" not in last(*CALLING, said("{}"))[0]["item"]
+
+
+def test_half_a_shape_that_is_taken_back_is_a_commentary_also_where_there_are_no_tools():
+    shaped = (ModelChoice("main", {"response_format": {"type": "json_object"}}),)
+    happened = (accepted(models=shaped, tools=()), started(), called(), said('{"a":'), failed())
+    assert last(*happened, TAKEN_BACK)[-1]["item"]["phase"] == "commentary"
 
 
 def test_a_reply_that_was_cut_off_is_incomplete_and_stands():

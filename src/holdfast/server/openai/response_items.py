@@ -161,12 +161,13 @@ class View:
         yield _grown(item, event.text)
 
     def _phase(self, kind: Kind) -> str:
-        """What words are before it is known whether a call follows them.
+        """What words are before it is known whether a call follows them, or they are taken back.
 
-        Where a shape was asked for, clients read all words that are not called a commentary for it.
+        Where a shape was asked for, clients read all words that are not called a commentary for it,
+        and give up on those that do not have it.
         """
         accepted = self.reading.now.accepted
-        if kind == "reasoning" or accepted is None or not accepted.tools:
+        if kind == "reasoning" or accepted is None:
             return ""
         shaped = any("response_format" in choice.options for choice in accepted.models)
         return "commentary" if shaped else ""
