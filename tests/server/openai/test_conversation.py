@@ -97,6 +97,14 @@ def test_a_conversation_is_a_list(value):
     assert refused(value).param == "messages"
 
 
+@pytest.mark.parametrize("role", ["human", "", "users", 5])
+def test_nobody_is_left_out_for_a_role_that_is_not_known(role):
+    said = refused([{"role": role, "content": "a"}, user("b")])
+    assert said.param == "messages[0].role"
+    spoken = read([{"role": " System ", "content": "x"}, user("b")])
+    assert spoken.told == ("x",)
+
+
 def test_what_is_wrong_is_told_by_its_place():
     bad = {"type": "input_file", "file_id": "f"}
     assert refused([user("a"), 5]).param == "messages[1]"

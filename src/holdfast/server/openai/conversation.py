@@ -10,6 +10,7 @@ from holdfast.server.problems import Problem, malformed
 
 #: These speak, in turns. Whoever else there is gives instructions, or answers a call.
 _SPEAKERS = ("user", "assistant")
+_ROLES = (*_SPEAKERS, "system", "developer", "tool", "function")
 
 
 class Spoken(NamedTuple):
@@ -68,6 +69,11 @@ def _item(item: object, place: int) -> dict[str, object]:
         raise malformed(f"input[{place}] must be a message", param=f"input[{place}]")
     if item.get("type", "message") == "message" and not isinstance(item.get("role"), str):
         raise malformed(f"input[{place}].role must be a string", param=f"input[{place}].role")
+    # What nobody here can be said to have said would be missed, and not noticed.
+    if item.get("role") is not None and _role(item) not in _ROLES:
+        raise malformed(
+            f"input[{place}].role must be one of {', '.join(_ROLES)}", param=f"input[{place}].role"
+        )
     return item
 
 
