@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.events import InputAdded, ModelRetracted, ReasoningStreamed, StopRequested
-from holdfast.core.fit import CUT_OFF, conversation, fit
+from holdfast.core.events import (
+    InputAdded,
+    ModelRetracted,
+    ReasoningStreamed,
+    RunCancelled,
+    StopRequested,
+)
+from holdfast.core.fit import CUT_OFF, STOPPED, conversation, fit
 from holdfast.core.messages import (
     AssistantMessage,
     BlobRef,
@@ -20,6 +26,7 @@ from holdfast.core.messages import (
     UserMessage,
 )
 from holdfast.core.run import replay
+from holdfast.core.state import RunState
 from holdfast.models.anthropic import Anthropic
 from holdfast.models.openai_chat import OpenAIChat
 from holdfast.models.openai_responses import OpenAIResponses
@@ -39,6 +46,7 @@ from tests.core.stories import (
     state,
 )
 
+STOP, INTERRUPTED = StopRequested(), failed("interrupt_abort")
 PICTURE = Image(media_type="image/png", blob=BlobRef("ab", 2))
 
 
@@ -190,6 +198,22 @@ def test_what_a_model_thought_stays_behind():
     thoughts = (Reasoning(text="Hm.", seal="x"),)
     thought = state(accepted(), started(), called(), replied(text="Hi.", reasoning=thoughts))
     assert conversation(thought) == (user("hi"), model("Hi."))
+
+
+@pytest.mark.parametrize("stopped", [(STOP,), (started(), called(), STOP, INTERRUPTED)])
+def test_what_was_stopped_before_a_word_is_not_asked_for_again_with_what_comes_next(stopped):
+    shown = conversation(state(accepted(), *stopped, RunCancelled()))
+    assert shown == (user("hi"), model(STOPPED))
+    assert fit((*shown, user("b"))) == (user("hi"), model(STOPPED), user("b"))
+
+
+def test_what_was_stopped_after_a_word_or_a_result_says_what_came_of_it_and_no_more():
+    cut = state(accepted(), started(), called(), said("Hel"), STOP, INTERRUPTED, RunCancelled())
+    assert conversation(cut) == (user("hi"), model(f"Hel\n\n{CUT_OFF}"))
+    used = state(*asking(call()), begun(), done(output="42"), STOP, RunCancelled())
+    assert conversation(used) == (user("hi"), model("", call()), told(output="42"))
+    # Nobody knows what was asked there.
+    assert conversation(RunState(ended=RunCancelled())) == ()
 
 
 def test_nothing_is_shown_of_a_run_that_was_taken_back():

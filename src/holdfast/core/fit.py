@@ -15,6 +15,7 @@ from itertools import count
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.events import RunCancelled
 from holdfast.core.messages import (
     AssistantMessage,
     Image,
@@ -34,8 +35,9 @@ _NO_RESULT = "no result of this call is known; whether it took effect is unknown
 _NO_WORDS = "[no words]"
 _EARLIER = "[what was said before this is not known]"
 
-#: What follows the words of a reply that has no end.
+#: What follows the words of a reply that has no end, and stands for one that was not to come.
 CUT_OFF = "[the reply was cut off here]"
+STOPPED = "[this was stopped before there was a reply]"
 
 #: Ids and names that every wire takes.
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -65,7 +67,8 @@ def conversation(state: RunState) -> tuple[Message, ...]:
     """What later runs of the session are shown of this one; nothing if it was taken back.
 
     Not what its model thought, which is for the eyes of people. Words that a person saw of a
-    reply without an end are in it, and say so.
+    reply without an end are in it, and say so. What was stopped before there were any says so, too:
+    else it would be asked for again, in one breath with what a person says next.
     """
     if taken_back(state):
         return ()
@@ -74,10 +77,16 @@ def conversation(state: RunState) -> tuple[Message, ...]:
     cut = (AssistantMessage(text=f"{words.rstrip()}\n\n{CUT_OFF}"),) if words.strip() else ()
     # What is still untold came after those words.
     messages = (*state.conversation, *cut, *untold(state))
+    if isinstance(state.ended, RunCancelled) and _unanswered(messages):
+        messages = (*messages, AssistantMessage(text=STOPPED))
     return tuple(
         replace(message, reasoning=()) if isinstance(message, AssistantMessage) else message
         for message in messages
     )
+
+
+def _unanswered(messages: Sequence[Message]) -> bool:
+    return bool(messages) and isinstance(messages[-1], UserMessage)
 
 
 def fit(messages: Sequence[Message]) -> tuple[Message, ...]:
