@@ -109,6 +109,12 @@ def test_an_empty_line_parts_the_words_of_two_turns():
     assert words(told) == ["a", "\n\n", "b", "c"]
 
 
+def test_an_empty_line_parts_the_thoughts_of_two_turns():
+    first = (*CALLING, thought("hm"), replied(call()), begun(), done(), called(turn=2))
+    told = sent(*first, thought("so", turn=2), thought(" it is", turn=2))
+    assert words(told, "reasoning_content") == ["hm", "\n\n", "so", " it is"]
+
+
 def test_nothing_parts_the_first_words_from_a_turn_without_any():
     told = sent(*asking(call()), begun(), done(), called(turn=2), said("b", turn=2))
     assert words(told) == ["b"]

@@ -66,7 +66,7 @@ class ChatProjection:
         #: Which kinds of words of the attempt under way were shown, and whether there are any of
         #: an earlier turn.
         self._shown: dict[str, None] = {}
-        self._said = False
+        self._said = self._thought = False
         self._tell: Mapping[type[Any], Callable[[Any, RunState], Iterator[bytes]]] = {
             RunAccepted: self._accepted,
             ModelCalled: self._called,
@@ -107,6 +107,8 @@ class ChatProjection:
 
     def _reasoning(self, event: ReasoningStreamed, _before: RunState) -> Iterator[bytes]:
         if (event.turn, event.attempt) not in self._retracted:
+            if self._thought and "reasoning_content" not in self._shown:
+                yield self._words("reasoning_content", BLANK)
             yield self._words("reasoning_content", event.text)
 
     def _taken_back(self, _event: ModelRetracted, _before: RunState) -> Iterator[bytes]:
@@ -116,6 +118,7 @@ class ChatProjection:
 
     def _replied(self, event: ModelReplied, _before: RunState) -> Iterator[bytes]:
         self._said = self._said or bool(event.text)
+        self._thought = self._thought or "reasoning_content" in self._shown
         yield from ()
 
     def _started(self, event: ToolStarted, _before: RunState) -> Iterator[bytes]:
