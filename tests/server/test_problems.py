@@ -158,7 +158,7 @@ def test_a_problem_is_its_own_answer():
             "invalid",
             {"Allow": "GET, POST"},
         ),
-        (key_conflict(), 409, "idempotency_key_conflict", "invalid", {}),
+        (key_conflict(), 409, "idempotency_key_conflict", "invalid", {"X-Should-Retry": "false"}),
         (too_large(10), 413, "body_too_large", "invalid", {}),
         (wrong_media_type(), 415, "unsupported_media_type", "invalid", {}),
         (

@@ -192,6 +192,7 @@ def key_conflict() -> Problem:
         409,
         "this Idempotency-Key was used before, for another request",
         code="idempotency_key_conflict",
+        headers=ASK_NO_MORE,
     )
 
 

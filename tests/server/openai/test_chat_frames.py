@@ -7,6 +7,7 @@ from holdfast.core.codec import recall, record
 from holdfast.core.events import (
     ApprovalExpired,
     InputAdded,
+    ModelChoice,
     ModelRetracted,
     ReasoningStreamed,
     RunCancelled,
@@ -71,6 +72,36 @@ def chunks(told):
 def words(told, kind="content"):
     deltas = [choice["delta"] for chunk in chunks(told) for choice in chunk["choices"]]
     return [delta[kind] for delta in deltas if delta.get(kind)]
+
+
+# --- words that are to have a shape
+
+SHAPED = (
+    accepted(models=(ModelChoice("main", {"response_format": {"type": "json_object"}}),)),
+    started(),
+    called(),
+)
+
+
+def test_a_shape_is_told_once_it_stands():
+    assert words(sent(*SHAPED, said('{"a":'), said("1}"))) == []
+    told = last(*SHAPED, said('{"a":'), said("1}"), replied(text='{"a":1}'))
+    assert words(told) == ['{"a":1}']
+
+
+def test_what_is_said_before_a_call_is_no_part_of_a_shape():
+    told = sent(*SHAPED, thought("hm"), said("Let me look."), replied(call(), text="Let me look."))
+    assert (words(told), words(told, "reasoning_content")) == ([], ["hm", "Let me look."])
+
+
+def test_of_a_shape_that_was_taken_back_nothing_is_told():
+    told = sent(*SHAPED, said('{"a"'), taken_back(4), called(attempt=2), said("{}", attempt=2))
+    assert words(told) == []
+
+
+def test_half_a_shape_is_told_when_no_more_will_come():
+    told = sent(*SHAPED, said('{"a"'), StopRequested(by="ada"), RunCancelled())
+    assert words(told) == ['{"a"']
 
 
 # --- words

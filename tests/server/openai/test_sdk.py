@@ -185,6 +185,15 @@ def test_a_shape_is_read_from_a_stream_that_has_other_words_in_it():
             assert told.get_final_response().output_parsed == Sum(sum=2)
 
 
+def test_a_shape_is_read_from_a_chat_stream_that_has_other_words_in_it():
+    shaped = (ModelChoice("main", {"response_format": {"type": "json_object"}}),)
+    happened = [record(1, 1.0, accepted(models=shaped)), *WHOLE[1:]]
+    with client(stream(ChatProjection(RUN), happened)) as asks:
+        with asks.chat.completions.stream(**ASKED, response_format=Sum) as told:
+            (choice,) = told.get_final_completion().choices
+    assert choice.message.parsed == Sum(sum=2)
+
+
 def test_a_response_is_taken_up_where_it_was_left():
     with client(stream(ResponseProjection(RUN), WHOLE)) as asks:
         with asks.responses.stream(response_id="resp_1", starting_after=1400) as rest:

@@ -67,6 +67,9 @@ class ChatProjection:
         #: an earlier turn.
         self._shown: dict[str, None] = {}
         self._said = self._thought = False
+        #: Words of the attempt under way that are to have a shape: clients take all that is said for
+        #: it, so nothing is said before it is known to stand and to be the answer.
+        self._held: list[str] = []
         self._tell: Mapping[type[Any], Callable[[Any, RunState], Iterator[bytes]]] = {
             RunAccepted: self._accepted,
             ModelCalled: self._called,
@@ -96,30 +99,31 @@ class ChatProjection:
         yield self._chunk({"role": "assistant", "content": ""})
 
     def _called(self, _event: ModelCalled, _before: RunState) -> Iterator[bytes]:
-        self._shown = {}
+        self._shown, self._held = {}, []
         yield from ()
 
     def _text(self, event: TextStreamed, _before: RunState) -> Iterator[bytes]:
-        if (event.turn, event.attempt) not in self._retracted:
-            if self._said and "content" not in self._shown:
-                yield self._words("content", BLANK)
-            yield self._words("content", event.text)
+        if (event.turn, event.attempt) in self._retracted:
+            return
+        if self._reading.shaped:
+            self._held.append(event.text)
+        else:
+            yield from self._say(event.text)
 
     def _reasoning(self, event: ReasoningStreamed, _before: RunState) -> Iterator[bytes]:
         if (event.turn, event.attempt) not in self._retracted:
-            if self._thought and "reasoning_content" not in self._shown:
-                yield self._words("reasoning_content", BLANK)
-            yield self._words("reasoning_content", event.text)
+            yield from self._think(event.text)
 
     def _taken_back(self, _event: ModelRetracted, _before: RunState) -> Iterator[bytes]:
         for kind in self._shown:
             yield self._chunk({kind: BREAK})
-        self._shown = {}
+        self._shown, self._held = {}, []
 
     def _replied(self, event: ModelReplied, _before: RunState) -> Iterator[bytes]:
-        self._said = self._said or bool(event.text)
+        # What was said before a call is not the answer.
+        yield from self._let_go(self._think if event.calls else self._say)
+        self._said = self._said or "content" in self._shown
         self._thought = self._thought or "reasoning_content" in self._shown
-        yield from ()
 
     def _started(self, event: ToolStarted, _before: RunState) -> Iterator[bytes]:
         call = find_tool(self._reading.now, event.call_id).call
@@ -158,6 +162,7 @@ class ChatProjection:
             yield self._event(SETTLED, {"run_id": self._run_id, **told})
 
     def _ended(self, _event: object, _before: RunState) -> Iterator[bytes]:
+        yield from self._let_go(self._say)
         end, usage = ending(self._reading.now), spent(self._reading.now.usage)
         last = {**self._head, **self._usage(None), "choices": [_choice({}, end.finish_reason)]}
         if end.code:
@@ -180,6 +185,21 @@ class ChatProjection:
             "created": self._reading.created,
             "model": self._reading.model,
         }
+
+    def _let_go(self, tell: Callable[[str], Iterator[bytes]]) -> Iterator[bytes]:
+        held, self._held = "".join(self._held), []
+        if held:
+            yield from tell(held)
+
+    def _say(self, text: str) -> Iterator[bytes]:
+        if self._said and "content" not in self._shown:
+            yield self._words("content", BLANK)
+        yield self._words("content", text)
+
+    def _think(self, text: str) -> Iterator[bytes]:
+        if self._thought and "reasoning_content" not in self._shown:
+            yield self._words("reasoning_content", BLANK)
+        yield self._words("reasoning_content", text)
 
     def _words(self, kind: str, text: str) -> bytes:
         self._shown[kind] = None

@@ -60,6 +60,13 @@ class Reading:
         accepted = self.now.accepted
         return (accepted.asked_model or accepted.models[0].name) if accepted else ""
 
+    @property
+    def shaped(self) -> bool:
+        """Whether the answer is to have a shape: then clients read it as such, or give up."""
+        accepted = self.now.accepted
+        models = accepted.models if accepted else ()
+        return any("response_format" in choice.options for choice in models)
+
 
 def waiting(recorded: Recorded, now: RunState) -> bytes:
     """What the run is waiting for now, if that may have changed."""

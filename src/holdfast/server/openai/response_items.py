@@ -166,11 +166,7 @@ class View:
         Where a shape was asked for, clients read all words that are not called a commentary for it,
         and give up on those that do not have it.
         """
-        accepted = self.reading.now.accepted
-        if kind == "reasoning" or accepted is None:
-            return ""
-        shaped = any("response_format" in choice.options for choice in accepted.models)
-        return "commentary" if shaped else ""
+        return "commentary" if kind == "message" and self.reading.shaped else ""
 
     def _replied(self, recorded: Recorded, _before: RunState) -> Iterator[Fields]:
         event: Any = recorded.event
