@@ -6,7 +6,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import anyio
 import psutil
@@ -15,6 +15,7 @@ import trustme
 
 from holdfast.errors import ModelUnavailable, StreamStalled
 from holdfast.models import http
+from holdfast.models.connection import Connection
 from holdfast.models.http import open_transport
 from holdfast.testing.endpoint import Answer, Hangup, NoHeaders, Reset, open_endpoint
 from holdfast.testing.scripted import Silence
@@ -246,12 +247,88 @@ def test_the_library_is_loaded_by_nobody_who_does_not_need_it():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("phase", ["headers", "body"])
-async def test_over_tls_too_a_cancel_hangs_up_at_once(phase):
+def both_sides():
+    """What two who trust each other need to speak TLS: the one who asks, and the endpoint."""
     authority, trust = trustme.CA(), ssl.create_default_context()
     authority.configure_trust(trust)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
+    return trust, context
+
+
+async def test_a_line_that_is_cut_before_there_is_trust_is_an_error(caplog):
+    trust, _ = both_sides()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: Connection(lambda _: None), *deaf.getsockname()
+        )
+        loop.call_later(0.05, connection.hang_up)
+        for _ in range(2):
+            with pytest.raises(OSError, match="hung up"):
+                await connection.secure(trust, "127.0.0.1")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("polite", [True, False])
+async def test_over_tls_nothing_is_lost_of_what_came_before_the_end(polite):
+    trust, context = both_sides()
+    much, said = 200_000, threading.Event()
+
+    def serve(door):
+        line = context.wrap_socket(door.accept()[0], server_side=True)
+        line.recv(65536)
+        line.sendall(b"HTTP/1.1 200 OK\r\n\r\nfirst")
+        said.wait(20)
+        line.sendall(b"a" * much)
+        line.setblocking(False)
+        # It says good-bye, or not, and waits for none.
+        with suppress(ssl.SSLWantReadError), line if not polite else line.unwrap():
+            pass
+        line.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        url = f"https://127.0.0.1:{door.getsockname()[1]}"
+        async with open_transport(tls=trust) as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve, door)
+            async with (
+                transport.send("POST", url, {}, b"", connect=5.0) as answer,
+                aclosing(answer.pieces()) as pieces,
+            ):
+                assert await anext(pieces) == b"first"
+                said.set()
+                size = 0
+                async for piece in pieces:
+                    size += len(piece)
+                    # Now the rest comes, and the end, while nobody reads.
+                    await anyio.sleep(0.05)
+    assert size == much
+
+
+async def test_over_tls_too_a_request_answered_before_it_is_sent_does_not_lend_its_connection():
+    trust, context = both_sides()
+    over = threading.Event()
+
+    def serve(door):
+        with context.wrap_socket(door.accept()[0], server_side=True) as line:
+            line.recv(1024)
+            line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            over.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        url = f"https://127.0.0.1:{door.getsockname()[1]}"
+        async with open_transport(tls=trust) as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve, door)
+            large = b"a" * 32 * 1024 * 1024
+            async with transport.send("POST", url, {}, large, connect=5.0) as answer:
+                assert [piece async for piece in answer.pieces()] == [b"ok"]
+            over.set()
+            assert not any(transport._idle.values())
+
+
+@pytest.mark.parametrize("phase", ["headers", "body"])
+async def test_over_tls_too_a_cancel_hangs_up_at_once(phase):
+    trust, context = both_sides()
     over = threading.Event()
 
     def serve(door):

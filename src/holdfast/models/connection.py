@@ -7,6 +7,7 @@ times as long for a call, and an eighth of the server's start.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import cast
@@ -163,14 +164,31 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
+    async def secure(self, tls: ssl.SSLContext, name: str) -> None:
+        """Speak TLS from now on, with nobody but who has this name. Raises OSError.
+
+        The bare line is kept, for that is the one to hold: one loop throws away what it has
+        deciphered for a line on hold when the other side closes. It knows what is unsent, too.
+        """
+        loop = asyncio.get_running_loop()
+        if self.usable:
+            try:
+                line = await loop.start_tls(self._bare_line, self, tls, server_hostname=name)
+            except BaseException:
+                self.hang_up()
+                raise
+            self._line = line or self._line
+        if not self.usable:
+            raise ConnectionResetError("it hung up")
+
     @property
     def usable(self) -> bool:
-        return not self._line.is_closing()
+        return not (self._line.is_closing() or self._bare_line.is_closing())
 
     def ask(self, *request: bytes) -> Exchange:
         if self._expiry:
             self._expiry.cancel()
-        self._exchange = Exchange(self._line)
+        self._exchange = Exchange(self._bare_line)
         self._line.writelines(request)
         return self._exchange
 
@@ -179,13 +197,17 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         whole = exchange is not None and exchange.over and exchange.reusable
         # It may have been answered before all of it was sent.
-        if not whole or not self.usable or self._line.get_write_buffer_size():
+        if not whole or not self.usable or self._unsent:
             return False
         self._exchange = None
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.hang_up)
         # Only so it is noticed that the other side hangs up.
-        self._line.resume_reading()
+        self._bare_line.resume_reading()
         return True
+
+    @property
+    def _unsent(self) -> int:
+        return self._line.get_write_buffer_size() + self._bare_line.get_write_buffer_size()
 
     def hang_up(self) -> None:
         """Without waiting for a good-bye, for which a peer behind TLS could hold the line."""
@@ -195,7 +217,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's is a child of that class, but each has its methods.
-        self._line = cast(asyncio.Transport, transport)
+        self._line = self._bare_line = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self._exchange is None:

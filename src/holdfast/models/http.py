@@ -119,23 +119,20 @@ class HttpTransport:
     async def _reach(self, origin: _Origin) -> Connection:
         loop, tls = asyncio.get_running_loop(), await self._trust() if origin.tls else None
         host, port, _ = origin
-        name = host if tls else None
         make = partial(Connection, partial(self._forget, origin))
         if _is_number(host):
-            _, connection = await loop.create_connection(
-                make, host, port, ssl=tls, server_hostname=name
-            )
+            _, connection = await loop.create_connection(make, host, port)
         else:
             places = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             # The loop itself would try the second only when the first has been silent for minutes.
             line = await start_connection(places, happy_eyeballs_delay=NEXT_ADDRESS, loop=loop)
             try:
-                _, connection = await loop.create_connection(
-                    make, sock=line, ssl=tls, server_hostname=name
-                )
+                _, connection = await loop.create_connection(make, sock=line)
             except BaseException:
                 line.close()
                 raise
+        if tls:
+            await connection.secure(tls, host)
         if connection.usable:
             self._open.add(connection)
         return connection
