@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import ModelUnavailable
 from holdfast.models import connection, http
+from holdfast.models.connection import Connection
 from holdfast.models.http import open_transport
 
 pytestmark = pytest.mark.real_time
@@ -289,6 +290,39 @@ async def test_a_request_that_is_answered_before_it_is_sent_does_not_lend_its_co
             assert (await ask(transport, url, body=large))[2] == b"ok"
             assert (await ask(transport, url))[2] == b"me"
             assert len(left) == 2
+
+
+async def test_a_request_on_a_line_that_is_no_more_fails_at_once():
+    async with endpoint([SIZED + b"ok"]) as (url, _, _):
+        loop, gone = asyncio.get_running_loop(), anyio.Event()
+        address = ("127.0.0.1", int(url.split(":")[2].split("/")[0]))
+        _, line = await loop.create_connection(lambda: Connection(lambda _: gone.set()), *address)
+        line.hang_up()
+        await gone.wait()
+        with anyio.fail_after(5), pytest.raises(ModelUnavailable, match="it hung up"):
+            await line.ask(b"GET / HTTP/1.1\r\n\r\n", b"").begun()
+
+
+class Line(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = []
+
+    def is_closing(self):
+        return False
+
+    def writelines(self, list_of_data):
+        self.parts += list_of_data
+
+
+def test_nothing_is_never_written():
+    # From 3.12 on asyncio would try again and again to send it, and never hear of the end.
+    line, connection = Line(), Connection(lambda _: None)
+    connection.connection_made(line)
+    connection.ask(b"head", b"")
+    assert line.parts == [b"head"]
 
 
 async def test_the_request_is_one_that_every_server_understands():

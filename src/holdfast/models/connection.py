@@ -189,7 +189,11 @@ class Connection(asyncio.Protocol):
         if self._expiry:
             self._expiry.cancel()
         self._exchange = Exchange(self._bare_line)
-        self._line.writelines(request)
+        if self.usable:
+            # An empty one is never sent, and never sent off either: some loops go on trying.
+            self._line.writelines([part for part in request if part])
+        else:
+            self._exchange.fail(ConnectionError("it hung up"))
         return self._exchange
 
     def rest(self, seconds: float) -> bool:
