@@ -257,7 +257,39 @@ async def test_what_comes_between_two_requests_ends_the_connection():
     async with endpoint([SIZED + b"ok", SIZED + b"no"], [SIZED + b"me"]) as (url, _, left):
         async with open_transport() as transport:
             assert (await ask(transport, url))[2] == b"ok"
-            await left[0].wait()
+            # Well before it would be let go for its age.
+            with anyio.fail_after(5):
+                await left[0].wait()
+            assert (await ask(transport, url))[2] == b"me"
+
+
+@pytest.mark.parametrize("stray", [SIZED + b"no", b""], ids=["an answer", "the end"])
+async def test_what_a_busy_loop_has_not_told_of_is_not_taken_for_an_answer(stray):
+    said = threading.Event()
+
+    def serve():
+        first, _ = door.accept()
+        with first:
+            first.recv(65536)
+            first.sendall(SIZED + b"ok")
+            said.wait(20)
+            first.sendall(stray)
+            first.shutdown(socket.SHUT_WR)
+            said.clear()
+            second, _ = door.accept()
+            with second:
+                second.recv(65536)
+                second.sendall(SIZED + b"me")
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(5)
+        url = f"http://127.0.0.1:{door.getsockname()[1]}"
+        async with open_transport() as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve)
+            assert (await ask(transport, url))[2] == b"ok"
+            said.set()
+            while said.is_set():
+                pass  # the loop hears of nothing
             assert (await ask(transport, url))[2] == b"me"
 
 

@@ -7,6 +7,7 @@ times as long for a call, and an eighth of the server's start.
 from __future__ import annotations
 
 import asyncio
+import select
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -184,6 +185,16 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         return not (self._line.is_closing() or self._bare_line.is_closing())
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that the loop has not told of: no good-bye, no stray answer.
+
+        A busy loop tells late, and what came before a request would be taken for its answer.
+        """
+        poll = select.poll()
+        poll.register(self._bare_line.get_extra_info("socket"), select.POLLIN)
+        return not poll.poll(0)
 
     def ask(self, *request: bytes) -> Exchange:
         if self._expiry:

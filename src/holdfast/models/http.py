@@ -177,8 +177,9 @@ def _pick(idle: dict[Connection, None]) -> Connection | None:
     """The one that was used last is the likeliest to be there still."""
     while idle:
         connection, _ = idle.popitem()
-        if connection.usable:
+        if connection.usable and connection.quiet:
             return connection
+        connection.hang_up()
     return None
 
 
