@@ -324,6 +324,31 @@ async def test_a_request_that_is_answered_before_it_is_sent_does_not_lend_its_co
             assert len(left) == 2
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_an_answer_ends_though_the_request_is_still_to_be_read(whole):
+    over = threading.Event()
+
+    def serve():
+        with door.accept()[0] as line:
+            line.recv(1024)
+            line.sendall(b"HTTP/1.1 200 OK\r\n\r\nwhole" if whole else SIZED + b"o")
+            line.shutdown(socket.SHUT_WR)
+            over.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        url = f"http://127.0.0.1:{door.getsockname()[1]}"
+        async with open_transport() as transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve)
+            try:
+                with anyio.fail_after(5):
+                    said = (await ask(transport, url, body=b"a" * 32 * 1024 * 1024))[2]
+            except ModelUnavailable as error:
+                said = str(error)
+            finally:
+                over.set()
+    assert said == b"whole" if whole else "it hung up" in said
+
+
 async def test_a_request_on_a_line_that_is_no_more_fails_at_once():
     async with endpoint([SIZED + b"ok"]) as (url, _, _):
         loop, gone = asyncio.get_running_loop(), anyio.Event()

@@ -118,7 +118,7 @@ class Exchange:
         self._wake()
 
     def end(self, error: Exception | None) -> None:
-        """The connection is no more. An answer that says not how long it is ends so."""
+        """Nothing more will come. An answer that says not how long it is ends so."""
         coded = self.headers.get("transfer-encoding", "").lower()
         framed = "content-length" in self.headers or "chunked" in coded
         if self._begun and not framed and error is None:
@@ -239,6 +239,11 @@ class Connection(asyncio.Protocol):
             self.hang_up()  # nobody has asked anything
         else:
             self._exchange.take(data)
+
+    def eof_received(self) -> None:
+        # A loop lets the line go only when all is sent, which a peer who reads nothing prevents.
+        if self._exchange:
+            self._exchange.end(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._expiry:
