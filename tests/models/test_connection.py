@@ -167,11 +167,38 @@ async def test_what_was_packed_unasked_is_unpacked_in_bounded_pieces(packed):
     assert sum(sizes) == 300_000 and max(sizes) <= connection.PIECE
 
 
-@pytest.mark.parametrize(("packed", "why"), [("br", "packed as br"), ("gzip", "lost")])
-async def test_what_cannot_be_unpacked_is_an_error(packed, why):
-    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {packed}\r\nContent-Length: 2\r\n\r\nok".encode()
+def packed_as(kind, body):
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        ("br", b"ok", "packed as br"),
+        ("gzip", b"ok", "lost"),
+        ("gzip", gzip.compress(b"ok")[:-1], "breaks off"),
+        ("gzip", gzip.compress(b"ok") + bytes(100), "lost"),
+    ],
+    ids=["unknown", "not packed", "cut", "with more behind it"],
+)
+async def test_what_cannot_be_unpacked_is_an_error(kind, body, why):
     with pytest.raises(ModelUnavailable, match=why):
-        await answer_to(head)
+        await answer_to(packed_as(kind, body))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "unpacked"),
+    [
+        ("gzip", gzip.compress(b"one ") + gzip.compress(b"two"), b"one two"),
+        ("gzip", gzip.compress(b"") * 5000 + gzip.compress(b"ok"), b"ok"),
+        ("gzip", b"", b""),
+        ("", b"ok", b"ok"),
+    ],
+    ids=["two members", "many members", "nothing", "not packed"],
+)
+async def test_what_was_packed_is_unpacked_to_its_end(kind, body, unpacked):
+    assert (await answer_to(packed_as(kind, body)))[2] == unpacked
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from holdfast.errors import ModelUnavailable
 #: Bytes that are unpacked at once, however small they were before.
 PIECE = 64 * 1024
 
+#: Bytes that are given to be unpacked at once.
+FEW = 4 * 1024
+
 #: Bytes of an answer among which there is nothing of its body: its head, mostly.
 MOST_BARE = 256 * 1024
 
@@ -51,13 +54,15 @@ class Exchange:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises ModelUnavailable."""
-        unpack = self._unpacking()
+        unpacking = self._unpacking()
         while piece := await self._more():
-            if unpack is None:
+            if unpacking is None:
                 yield piece
                 continue
-            for part in unpack(piece):
+            for part in unpacking.take(piece):
                 yield part
+        if unpacking and not unpacking.whole:
+            raise lost(ValueError("what was packed breaks off"))
 
     async def _more(self) -> bytes:
         while not self._parts and not self.over:
@@ -78,26 +83,14 @@ class Exchange:
         finally:
             self._waiter = None
 
-    def _unpacking(self) -> Callable[[bytes], Iterator[bytes]] | None:
+    def _unpacking(self) -> _Unpacking | None:
         """Nobody asked for it to be packed, but some do it all the same."""
-        packed = self.headers.get("content-encoding", "identity").lower()
-        if packed == "identity":
+        packed = self.headers.get("content-encoding", "").lower()
+        if packed in ("", "identity"):
             return None
         if packed not in _PACKED:
             raise ModelUnavailable(f"the answer came packed as {packed}, and nobody asked for that")
-        # Either of the two, as its first bytes say.
-        unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
-
-        def unpack(piece: bytes) -> Iterator[bytes]:
-            try:
-                while piece:
-                    if part := unpacker.decompress(piece, PIECE):
-                        yield part
-                    piece = unpacker.unconsumed_tail
-            except zlib.error as error:
-                raise lost(error) from error
-
-        return unpack
+        return _Unpacking()
 
     # --- what the connection tells ---------------------------------------------------------
 
@@ -157,8 +150,39 @@ class Exchange:
             self.headers.clear()
 
 
+class _Unpacking:
+    """What was packed, perhaps in several members, which follow each other."""
+
+    def __init__(self) -> None:
+        self._member: zlib._Decompress | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self._member is None or self._member.eof
+
+    def take(self, piece: bytes) -> Iterator[bytes]:
+        """Unpack these bytes, a few at once: what is left over is copied each time."""
+        for start in range(0, len(piece), FEW):
+            yield from self._take(piece[start : start + FEW])
+
+    def _take(self, piece: bytes) -> Iterator[bytes]:
+        while piece:
+            if self._member is None or self._member.eof:
+                # Either of the two kinds, as its first bytes say.
+                self._member = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
+            try:
+                part = self._member.decompress(piece, PIECE)
+            except zlib.error as error:
+                raise lost(error) from error
+            if part:
+                yield part
+            piece = self._member.unconsumed_tail or self._member.unused_data
+
+
 class Connection(asyncio.Protocol):
     """`gone` is called with it when it is no more."""
+
+    _line: asyncio.Transport
 
     def __init__(self, gone: Callable[[Connection], None]) -> None:
         self._gone = gone
