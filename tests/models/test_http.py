@@ -174,12 +174,24 @@ async def test_a_name_is_looked_up():
 
 
 @pytest.mark.parametrize(
-    "url", ["http://", "nonsense", "http://[::1", "http://a:99999", f"http://{'a' * 64}"]
+    "url",
+    [
+        "http://",
+        "nonsense",
+        "http://[::1",
+        "http://a:99999",
+        f"http://{'a' * 64}",
+        "http://a/\udc80",
+        "http://me:secret@127.0.0.1",
+        "ftp://me:secret@127.0.0.1",
+    ],
+    ids=ascii,
 )
 async def test_what_is_no_address_is_said_in_a_sentence(url):
     async with open_transport() as transport:
-        with pytest.raises(ModelUnavailable, match="no such address"):
+        with pytest.raises(ModelUnavailable, match="no such address") as said:
             await ask(transport, url, path="")
+    assert "secret" not in str(said.value)
 
 
 @asynccontextmanager

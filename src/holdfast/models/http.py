@@ -36,7 +36,8 @@ CLOSING = 2.0
 _PATH = "/?%:@!$&'()*+,;=~-._"
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+#: What cannot stand in a header: signs that end it, and halves of signs.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 class Answer(Protocol):
@@ -188,19 +189,18 @@ def _target(url: str) -> _Target:
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+        query = f"?{parts.query}" if parts.query else ""
+        path = quote((parts.path or "/") + query, safe=_PATH)
     except ValueError as error:
         raise _no_address(words(error)) from error
+    if "@" in parts.netloc:
+        raise _no_address("it must not hold a name or a password")
     if parts.scheme not in ("http", "https") or not host:
         raise _no_address(url)
     tls = parts.scheme == "https"
     usual = 443 if tls else 80
     shown = f"[{host}]" if ":" in host else host
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return _Target(
-        _Origin(host, port or usual, tls),
-        f"{shown}:{port}" if port else shown,
-        quote(path, safe=_PATH),
-    )
+    return _Target(_Origin(host, port or usual, tls), f"{shown}:{port}" if port else shown, path)
 
 
 def _no_address(why: str) -> ModelUnavailable:
