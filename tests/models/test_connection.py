@@ -143,11 +143,20 @@ async def test_what_never_comes_to_a_body_is_given_up_on(before, endless):
         await answer_to(before, *[flood] * 8)
 
 
-async def test_an_answer_that_would_be_another_protocol_is_an_answer():
-    status, _, body = await answer_to(
-        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
-    )
-    assert (status, body) == (101, b"")
+@pytest.mark.parametrize("more", [b"", b"Content-Length: 2\r\n"])
+async def test_an_answer_that_would_be_another_protocol_is_an_answer_and_the_last(more):
+    switch = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n" + more + b"\r\n"
+    async with endpoint([switch], [SIZED + b"me"]) as (url, _, left):
+        async with open_transport() as transport:
+            status, _, body = await ask(transport, url)
+            assert (status, body) == (101, b"")
+            assert (await ask(transport, url))[2] == b"me"
+            assert len(left) == 2
+
+
+async def test_a_number_that_no_answer_has_is_the_end_all_the_same():
+    with anyio.fail_after(5):
+        assert (await answer_to(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\nok"))[0] == 99
 
 
 PACKED = {"gzip": gzip.compress(b"words " * 50_000), "deflate": zlib.compress(b"words " * 50_000)}
@@ -193,9 +202,10 @@ async def test_what_cannot_be_unpacked_is_an_error(kind, body, why):
         ("gzip", gzip.compress(b"one ") + gzip.compress(b"two"), b"one two"),
         ("gzip", gzip.compress(b"") * 5000 + gzip.compress(b"ok"), b"ok"),
         ("gzip", b"", b""),
+        ("gzip \t", gzip.compress(b"ok"), b"ok"),
         ("", b"ok", b"ok"),
     ],
-    ids=["two members", "many members", "nothing", "not packed"],
+    ids=["two members", "many members", "nothing", "with a gap", "not packed"],
 )
 async def test_what_was_packed_is_unpacked_to_its_end(kind, body, unpacked):
     assert (await answer_to(packed_as(kind, body)))[2] == unpacked
@@ -423,9 +433,11 @@ async def test_the_request_is_one_that_every_server_understands():
 
 
 @pytest.mark.parametrize(
-    "headers", [{"X-A": "a\r\nX-B: b"}, {"X-A:": "a"}, {"": "a"}, {"X A": "a"}]
+    "headers",
+    [{"X-A": "a\r\nX-B: b"}, {"X-A:": "a"}, {"": "a"}, {"X A": "a"}, {"X-A": "\udc80"}],
+    ids=ascii,
 )
-async def test_a_header_that_would_be_two_is_not_sent(headers):
+async def test_a_header_that_is_none_is_not_sent(headers):
     async with endpoint([SIZED + b"ok"]) as (url, heads, _), open_transport() as transport:
         with pytest.raises(ModelUnavailable, match="cannot be sent"):
             await ask(transport, url, headers=headers)

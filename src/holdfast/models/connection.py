@@ -100,7 +100,7 @@ class Exchange:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.over = True
+            self.over, self.reusable = True, False
         except httptools.HttpParserError as error:
             self.reusable = False
             self.fail(ValueError(f"what came back is not HTTP: {error}"))
@@ -136,12 +136,12 @@ class Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         # Past the head they are a body's last words, which nobody needs.
         if not self._begun:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         # Others only say that the answer is still to come.
-        self._begun = self.status >= 200 or self.status == 101
+        self._begun = not 100 <= self.status < 200 or self.status == 101
 
     def on_message_complete(self) -> None:
         if self._begun:
