@@ -274,20 +274,31 @@ async def test_a_connection_that_is_closing_is_not_used_again():
             assert len(left) == 2
 
 
+def lines_to(url):
+    port = int(url.split(":")[2].split("/")[0])
+    lines = psutil.Process().net_connections()
+    return [line for line in lines if line.raddr and line.raddr.port == port]
+
+
 async def test_a_transport_that_was_closed_has_no_connections():
-    answers = [[SIZED + b"ok"], [CHUNKED + b"2\r\nok\r\n"]]
-    async with endpoint(*answers) as (url, _, _):
+    async with endpoint([SIZED + b"ok"]) as (url, _, _):
         async with open_transport() as transport:
             await ask(transport, url)
-            async with transport.send("POST", url, {}, b"", connect=5.0) as answer:
-                async with aclosing(answer.pieces()) as pieces:
-                    await anext(pieces)
-                    await transport.close()
-                    with pytest.raises(ModelUnavailable):
-                        await anext(pieces)
-        port = int(url.split(":")[2].split("/")[0])
-        lines = psutil.Process().net_connections()
-        assert [line for line in lines if line.raddr and line.raddr.port == port] == []
+            assert lines_to(url)
+        assert lines_to(url) == []
+
+
+async def test_a_call_ends_with_the_transport():
+    async with endpoint([CHUNKED + b"2\r\nok\r\n"]) as (url, _, _):
+        async with (
+            open_transport() as transport,
+            transport.send("POST", url, {}, b"", connect=5.0) as answer,
+            aclosing(answer.pieces()) as pieces,
+        ):
+            await anext(pieces)
+            await transport.close()
+            with pytest.raises(ModelUnavailable):
+                await anext(pieces)
 
 
 async def test_what_comes_between_two_requests_ends_the_connection():

@@ -317,6 +317,34 @@ async def test_over_tls_nothing_is_lost_of_what_came_before_the_end(polite):
     assert size == much
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_over_tls_a_line_may_go_while_a_piece_is_being_heard(turns):
+    trust, context = both_sides()
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nfirst")
+        await reader.read()
+        writer.transport.abort()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with (
+            open_transport(tls=trust) as transport,
+            transport.send("POST", url, {}, b"", connect=5.0) as answer,
+            aclosing(answer.pieces()) as pieces,
+        ):
+            assert await anext(pieces) == b"first"
+            (line,) = transport._open
+            line.hang_up()
+            # The two layers of the line hear of it one after the other.
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            # It did not say how long it is, but it was not its end.
+            with pytest.raises(ModelUnavailable, match="we hung up"):
+                await anext(pieces)
+
+
 async def test_over_tls_too_a_request_answered_before_it_is_sent_does_not_lend_its_connection():
     trust, context = both_sides()
     over = threading.Event()

@@ -76,8 +76,7 @@ class Exchange:
         if self._error:
             raise lost(self._error) from self._error
         self._waiter = asyncio.get_running_loop().create_future()
-        if not self._line.is_closing():
-            self._line.resume_reading()
+        self._line.resume_reading()
         try:
             await self._waiter
         finally:
@@ -114,6 +113,7 @@ class Exchange:
         """Nothing more will come. An answer that says not how long it is ends so."""
         coded = self.headers.get("transfer-encoding", "").lower()
         framed = "content-length" in self.headers or "chunked" in coded
+        error = self._error or error
         if self._begun and not framed and error is None:
             self.over = True
         elif not self.over:
@@ -250,6 +250,9 @@ class Connection(asyncio.Protocol):
 
     def hang_up(self) -> None:
         """Without waiting for a good-bye, for which a peer behind TLS could hold the line."""
+        if self._exchange:
+            # The end that is to be told of is ours, and no end of an answer.
+            self._exchange.fail(ConnectionError("we hung up"))
         self._line.abort()
 
     # --- what the loop tells ---------------------------------------------------------------
