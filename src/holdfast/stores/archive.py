@@ -55,7 +55,7 @@ _ONCE_HELD = (
 )
 
 #: An id as it is stored, if it is a text: whether it can be read is another matter.
-_ID = "iif(typeof(id) = 'text', cast(id as blob), null)"
+_ID = "case when typeof(id) = 'text' then cast(id as blob) end"
 
 #: The version in which runs could first be deleted.
 _SINCE = 5

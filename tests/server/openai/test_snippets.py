@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import venv
 from functools import partial
 
 import anyio
@@ -81,6 +82,29 @@ def node_folder(tmp_path_factory):
     if done.returncode:
         pytest.skip("the client could not be fetched")
     return folder
+
+
+@pytest.fixture(scope="module")
+def langchain(tmp_path_factory):
+    """A Python that has it, in an environment of its own: it has much in its train."""
+    folder = tmp_path_factory.mktemp("langchain")
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin/python")
+    install = [python, "-m", "pip", "install", "--quiet", "langchain-openai"]
+    done = subprocess.run(install, capture_output=True, timeout=240, check=False)
+    if done.returncode:
+        pytest.skip("the client could not be fetched")
+    return python
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_the_snippet_for_langchain_runs(environ, langchain):
+    (snippet,) = [one for one in SNIPPETS if "langchain" in one.words]
+    said = run([langchain, "-c", snippet.body], environ)
+    first, second = "That was all I can show.", "Say the word “note”"
+    # The second is said in the session of the first, the third by itself.
+    assert [said.count(words) for words in (first, second)] == [2, 1]
 
 
 @pytest.mark.soak
