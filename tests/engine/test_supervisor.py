@@ -135,6 +135,26 @@ async def test_a_stop_may_be_repeated_while_the_run_lives_and_not_after():
             await play.runs.stop(run_id)
 
 
+class Hasty(MemoryStore):
+    """Somebody stops a run in the very moment in which its worker lets go of it."""
+
+    async def release(self, lease, **how):
+        await super().release(lease, **how)
+        if not any(isinstance(one.event, StopRequested) for one in await self.read(lease.run_id)):
+            await self.wish(lease.run_id, StopRequested(by="ada"))
+            # All who hear of it do what they will before this is answered.
+            await anyio.sleep(0.01)
+
+
+async def test_a_stop_while_a_run_is_let_go_of_is_for_whoever_has_it_then(caplog):
+    pay = ScriptedTool(review=ASK)
+    async with stage(ScriptedModel([Call("pay")]), pay, store=Hasty()) as play:
+        run_id = await play.start()
+        assert (await play.ended(run_id)).status is Status.CANCELLED
+        assert (await play.tags(run_id)).count("run.cancelled") == 1
+    assert "rescued" not in caplog.text
+
+
 async def test_a_second_stop_of_a_waiting_run_is_no_error():
     pay = ScriptedTool(review=ASK)
     async with stage(ScriptedModel([Call("pay")]), pay, capacity=1) as play:

@@ -22,7 +22,7 @@ from holdfast.core.lease import Lease, Tenure
 from holdfast.engine.driver import Again, Driver
 from holdfast.engine.means import Means
 from holdfast.engine.rescue import LEFT_ALONE, UNSEEN
-from holdfast.engine.scribe import Scribe, answered
+from holdfast.engine.scribe import Scribe
 from holdfast.errors import (
     HoldfastError,
     LeaseLost,
@@ -144,6 +144,8 @@ class Supervisor:
                 try:
                     while not await self._release(scribe, await driver.drive()):
                         pass
+                    # Whatever is wished from now on is for others to see to.
+                    live.lost = True
                 finally:
                     live.listen = _nobody
                 if live.heeded:
@@ -186,20 +188,23 @@ class Supervisor:
         await self._release(scribe, Again(0.0, seen=scribe.state.seq))
 
     async def _release(self, scribe: Scribe, again: Again) -> bool:
-        """Let go, unless something was wished meanwhile; then it is in the state."""
+        """Let go, unless something was wished meanwhile; then it is in the state.
+
+        Not abandoned half-way: nobody would know whose it is.
+        """
         try:
-            await answered(
-                self._means.store.release(
+            with anyio.move_on_after(scribe.limit, shield=True):
+                await self._means.store.release(
                     scribe.lease,
                     seen=again.seen,
                     ready_in=again.seconds,
                     timed=again.timed,
                 )
-            )
+                return True
         except WishPending:
             await scribe.catch_up()
             return False
-        return True
+        raise StoreUnavailable(f"the store did not let go of it for {scribe.limit:g} s")
 
     async def _lay_down(self, live: LiveRun) -> None:
         """Let go of it, to be claimed as soon as there is space. If not even that fits, it is left
