@@ -478,6 +478,9 @@ async def settle(folder, nursery, people):
         with anyio.fail_after(PATIENCE):
             for session in people.sessions:
                 await people.send_again(session)
+                if not session.messages:
+                    # Each life was over before anybody had said a word.
+                    await people.say(session)
             while not all_ended(folder, people):
                 for session in people.sessions:
                     await people.answer(session)
