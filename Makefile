@@ -79,6 +79,7 @@ $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "installing what development needs ..."
-	@$(PIP) install $(LOCKED) -r requirements-dev.lock
+	@# Most of it is never imported, so it is compiled when it is.
+	@$(PIP) install --no-compile $(LOCKED) -r requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(RUNTIME) $@

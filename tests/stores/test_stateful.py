@@ -105,7 +105,7 @@ def seqs(events):
 
 
 @given(STEPS, st.sampled_from([0, 10_000, MOST]))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_whatever_is_done_to_both_stores_they_answer_alike(tmp_path_factory, steps, recent):
     async def main():
         memory = MemoryStore()
