@@ -127,6 +127,10 @@ class ToolSpec(Struct, frozen=True):
     output: int = 64 * 1024
 
 
+#: What the options of a request call the longest reply, in tokens; the first that names a number counts.
+LENGTHS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+
+
 class Request(Struct, frozen=True):
     """One call to a model. `blobs` holds the bytes of the images in its messages."""
 

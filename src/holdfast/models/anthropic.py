@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.messages import (
+    LENGTHS,
     AssistantMessage,
     Image,
     Message,
@@ -27,7 +28,7 @@ from holdfast.core.messages import (
 from holdfast.errors import ModelRefused
 from holdfast.models.anthropic_reader import NAME, REDACTED, AnthropicReader, is_object
 from holdfast.models.catalog import Thinks, thinks
-from holdfast.models.wire import CHAT_ALONE, LENGTHS, in_order, longest
+from holdfast.models.wire import CHAT_ALONE, in_order, longest
 
 #: Tokens of a reply where no option names a number. The protocol will not do without one. Who
 #: thinks as long as it sees fit thinks within it.

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.core.messages import (
+    LENGTHS,
     AssistantMessage,
     Image,
     Message,
@@ -26,7 +27,7 @@ from holdfast.core.messages import (
 from holdfast.errors import ModelRefused
 from holdfast.models.catalog import counts_thoughts
 from holdfast.models.openai_chat_reader import FIELD, NAME, ChatReader, is_object
-from holdfast.models.wire import LENGTHS, in_order, longest
+from holdfast.models.wire import in_order, longest
 
 #: What no option may change.
 _OURS = frozenset({"model", "messages", "tools", "stream", "stream_options"})

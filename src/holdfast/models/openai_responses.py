@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.messages import (
+    LENGTHS,
     AssistantMessage,
     Message,
     Part,
@@ -22,7 +23,7 @@ from holdfast.core.messages import (
 from holdfast.errors import ModelRefused
 from holdfast.models.catalog import seals_thoughts
 from holdfast.models.openai_responses_reader import NAME, ResponsesReader
-from holdfast.models.wire import CHAT_ALONE, LENGTHS, in_order, longest
+from holdfast.models.wire import CHAT_ALONE, in_order, longest
 
 #: Options that are said in other words here or cannot be said, or that are not for options to say.
 _OURS = frozenset(

@@ -12,11 +12,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.messages import AssistantMessage, Chunk, Reasoning, Request, ToolCall
+from holdfast.core.messages import LENGTHS, AssistantMessage, Chunk, Reasoning, Request, ToolCall
 from holdfast.errors import BadReply
-
-#: What the options call the longest reply, in tokens; the first one that names a number counts.
-LENGTHS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 
 #: Options of OpenAI's chat that no other wire has a word for. There they would have the whole
 #: request refused, and clients send them unasked.

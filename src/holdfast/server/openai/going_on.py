@@ -30,21 +30,18 @@ class Begun(NamedTuple):
 async def take_run(service: Service, body: bytes, *, principal: str, key: str | None) -> Begun:
     """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
     once = service.once(body, principal=principal, key=key)
-    asked, ignored, finish = read_run(body), tuple[str, ...](), _as_it_is
+    asked, ignored, instructions = read_run(body), tuple[str, ...](), ""
     if asked.previous_response_id and not asked.continues and not await _known(service, once):
         asked, ignored = await _gone_on(service, asked)
-        finish = partial(_as_instructed, asked.instructions)
+        instructions = asked.instructions
+    finish = partial(_as_instructed, instructions)
     submitted = await service.take_in(asked, principal=principal, once=once, finish=finish)
     return Begun(submitted, ignored)
 
 
-def _as_it_is(run: RunAccepted) -> RunAccepted:
-    return run
-
-
 def _as_instructed(instructions: str, run: RunAccepted) -> RunAccepted:
     """So that who goes on from this one finds them: in the run itself they stand among others."""
-    return replace(run, asked={"instructions": instructions} if instructions else {})
+    return replace(run, asked={"instructions": instructions}) if instructions else run
 
 
 async def _known(service: Service, once: Once | None) -> bool:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.core.events import RunAccepted
+from holdfast.core.messages import LENGTHS
 from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
 from holdfast.server.requests import RunRequest
@@ -23,9 +24,6 @@ MOST_BIASES = 1000
 LONGEST_TOKEN = 100
 #: Bytes.
 LARGEST_SHAPE = 200_000
-
-
-_LENGTHS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
 
 
 class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,7 +63,6 @@ class OpenAIRequest(Struct, frozen=True, kw_only=True):
     """A run somebody asked for. `options` are for the model, in the names that all wires know.
 
     `store` is None where nothing was said of it. `ignored` are fields that nobody obeys here.
-    `goes_on`: also when nobody reads it any more.
     """
 
     run: RunRequest
@@ -98,8 +95,8 @@ def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
 
 def _laid_over(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """A length that is asked for counts, whatever the usual one is called."""
-    if own.keys() & _LENGTHS:
-        usual = {name: value for name, value in usual.items() if name not in _LENGTHS}
+    if not own.keys().isdisjoint(LENGTHS):
+        usual = {name: value for name, value in usual.items() if name not in LENGTHS}
     return {**usual, **own}
 
 

@@ -79,9 +79,7 @@ async def take_chat(
     """Raises Problem or HoldfastError."""
     asked, session = read_chat(body), session_of(headers)
     asked = replace(asked, run=replace(asked.run, session_id=session))
-    of = f"chat {session}".strip()
-    once = service.once(body, principal=principal, key=key, of=of)
-    once = once or latest(body, principal=principal, of=of)
+    once = _known_by(service, body, principal, key, of=f"chat {session}".strip())
     return await _take(service, asked, once, headers, caller)
 
 
@@ -98,9 +96,14 @@ async def take_response(
     asked = await read_referring(service, body)
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
-    once = service.once(body, principal=principal, key=key, of="response")
-    once = once or latest(body, principal=principal, of="response")
+    once = _known_by(service, body, principal, key, of="response")
     return await _take(service, asked, once, headers, caller, before=partial(_continued, service))
+
+
+def _known_by(service: Service, body: bytes, principal: str, key: str | None, *, of: str) -> Once:
+    """By its key, or else by what it says."""
+    once = service.once(body, principal=principal, key=key, of=of)
+    return once or latest(body, principal=principal, of=of)
 
 
 async def _take(
