@@ -46,7 +46,7 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import Census, Member, Once, Store
-from holdfast.testing.contracts import ACCEPTED, TTL
+from holdfast.testing.contracts import ACCEPTED, TTL, until
 
 #: Of a run that was asked to stop before it began.
 ENDED = (record(2, 7.0, StopRequested()), record(3, 8.0, RunCancelled()))
@@ -361,17 +361,16 @@ class ConversationContract:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
+            heard = 0
             for step in (
                 lambda: store.note("ses_1", SessionRenamed(title="x")),
                 lambda: store.wish("run_1", InputEdited(parts=(Text("x"),))),
                 lambda: begin(store, "run_2"),
             ):
-                await anyio.sleep(0.01)
+                await until(lambda: stirs > heard)  # noqa: B023 - it is waited for in this turn
                 heard = stirs
-                assert heard
                 await step()
-                await anyio.sleep(0.01)
-                assert stirs > heard
+            await until(lambda: stirs > heard)
             tasks.cancel_scope.cancel()
 
     async def test_whoever_lists_sessions_hears_which_changed(self, store: Store) -> None:
