@@ -14,7 +14,7 @@ async def test_the_first_signal_is_a_wish_and_the_second_a_command(number, name,
     with Interrupts(left.append) as interrupts:
         assert not interrupts.came.is_set()
         signal.raise_signal(number)
-        with anyio.fail_after(1):
+        with anyio.fail_after(5):
             await interrupts.came.wait()
         assert (interrupts.name, interrupts.code, left) == (name, code, [])
         signal.raise_signal(signal.SIGINT)

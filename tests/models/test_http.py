@@ -144,7 +144,7 @@ async def test_a_host_that_does_not_answer_costs_the_limit_for_connecting():
                 began = anyio.current_time()
                 with pytest.raises(StreamStalled, match=r"within 0.2 s") as stalled:
                     await ask(transport, f"http://127.0.0.1:{address[1]}", connect=0.2)
-                assert anyio.current_time() - began < 1.0
+                assert anyio.current_time() - began < 5
             assert isinstance(stalled.value, TimeoutError) and "TTFB" in str(stalled.value)
         finally:
             for filler in fillers:

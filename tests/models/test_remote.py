@@ -125,13 +125,13 @@ async def test_a_crowd_is_read_in_larger_pieces_and_few_are_not(crowd, monkeypat
 
 async def test_the_end_of_a_reply_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(remote, "FEW", 0)
-    monkeypatch.setattr(remote, "SHARE", 1.0)
-    monkeypatch.setattr(remote, "LONGEST_PACE", 1.0)
+    monkeypatch.setattr(remote, "SHARE", 5.0)
+    monkeypatch.setattr(remote, "LONGEST_PACE", 5.0)
     script = ["a", Silence(0.02), "b", Silence(0.02), Finish(), Silence(0.02)]
     async with open_endpoint(script) as endpoint:
         began = anyio.current_time()
         await chunks("openai-chat", endpoint)
-        assert anyio.current_time() - began < 0.9
+        assert anyio.current_time() - began < 4
 
 
 def test_nothing_is_read_past_the_end():

@@ -513,7 +513,7 @@ async def test_the_rest_of_an_unwanted_body_is_waited_for_a_short_while():
         assert (await client.read()).status == 401
         began = anyio.current_time()
         assert await client.closed()
-        assert anyio.current_time() - began < 1.0
+        assert anyio.current_time() - began < 5
 
 
 async def test_a_body_that_stops_arriving_is_given_up():

@@ -149,7 +149,7 @@ async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_
             server.leave()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await stream.content.read()
-            assert monotonic() - began < 1
+            assert monotonic() - began < 5
 
 
 async def begun(http, where):

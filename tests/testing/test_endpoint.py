@@ -227,8 +227,9 @@ async def test_calls_are_answered_at_the_same_time_and_counted_while_they_are_op
             assert endpoint.open == 2
         await endpoint.hung_up(0)
         await endpoint.hung_up(1)
-        await anyio.sleep(0.01)
-        assert endpoint.open == 0
+        with anyio.fail_after(5):
+            while endpoint.open:
+                await anyio.sleep(0.01)
 
 
 async def test_a_client_that_asks_for_it_is_hung_up_on_after_the_answer():
@@ -477,9 +478,9 @@ async def test_a_client_that_hangs_up_is_noticed_at_once(script):
             await anyio.sleep(0.02)
             assert endpoint.closed == [None]
         left = time.monotonic()
-        with anyio.fail_after(1):
+        with anyio.fail_after(5):
             at = await endpoint.hung_up()
-        assert abs(at - left) < 0.05
+        assert abs(at - left) < 0.5
         assert endpoint.closed == [at]
 
 
@@ -490,7 +491,7 @@ async def test_a_client_that_resets_has_hung_up_too():
         raw = client.stream.extra(anyio.abc.SocketAttribute.raw_socket)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.stream._transport.abort()  # anyio itself knows only how to say good-bye
-        with anyio.fail_after(1):
+        with anyio.fail_after(5):
             await endpoint.hung_up()
 
 
@@ -530,7 +531,7 @@ async def test_an_endpoint_that_closes_takes_its_connections_with_it(script):
         await anyio.sleep(0.02)
     assert endpoint.open == 0
     async with client:
-        with anyio.fail_after(1), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             while True:
                 await client.receive()
     with pytest.raises(OSError, match="connect"):

@@ -571,7 +571,7 @@ async def test_a_thread_that_goes_on_when_cut_off_is_named():
             await stuck.wait()
             began = anyio.current_time()
             tasks.cancel_scope.cancel()
-        assert anyio.current_time() - began < 0.1
+        assert anyio.current_time() - began < 1
         assert left == [f"thread {stuck.threads[0]} of tool hang: still running"]
 
 

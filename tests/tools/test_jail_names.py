@@ -206,7 +206,7 @@ def test_no_settings_take_long_to_read(repository, words):
     add_to(repository / ".git/config", words * (2**19 // len(words)))
     begun = perf_counter()
     protected(repository)
-    assert perf_counter() - begun < 1
+    assert perf_counter() - begun < 5
 
 
 def test_settings_that_are_no_file_are_not_waited_for(repository):

@@ -36,7 +36,7 @@ async def test_a_jail_holds_and_is_tried_in_no_time(jail):
     probes = await self_test(jail)
     assert [probe for probe in probes if not probe.ok] == []
     assert len(probes) >= 16
-    assert perf_counter() - begun < 2
+    assert perf_counter() - begun < 5
     assert sorted(path.name for path in jail.workspace.iterdir()) == ["key.pem", "settings.toml"]
 
 

@@ -55,13 +55,6 @@ CALLED = ModelCalled(turn=1, attempt=1, model="model")
 TTL = 0.4
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what happens elsewhere; how long that takes is not what a contract is about."""
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.sleep(0.01)
-
-
 def said(text: str) -> TextStreamed:
     return TextStreamed(turn=1, attempt=1, text=text)
 
@@ -367,7 +360,9 @@ class StoreContract:
             await anyio.sleep(0.05)
             await held(store)
             await store.wish("run_1", StopRequested())
-            await until(lambda: "run_1" in heard)
+            with anyio.fail_after(5):
+                while "run_1" not in heard:
+                    await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
 
     # --- blobs
