@@ -4,7 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-LOCKED := --require-hashes --only-binary=:all:
+# A lock names all there is to install. With --no-deps pip takes it at its word: of a dependency that is
+# asked for with an extra it would look at the newest version instead, and refuse that for having no hash.
+LOCKED := --no-deps --require-hashes --only-binary=:all:
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock"
 
@@ -79,6 +81,7 @@ $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing what running needs ..."
 	@$(PIP) install $(LOCKED) -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(PIP) check
 	@touch $@
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
@@ -86,4 +89,5 @@ $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@# Most of it is never imported, so it is compiled when it is.
 	@$(PIP) install --no-compile $(LOCKED) -r requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(PIP) check
 	@touch $(RUNTIME) $@
