@@ -131,12 +131,21 @@ async def test_a_reader_goes_on_after_the_place_it_has_seen():
         assert whole.heard.endswith(later.heard)
 
 
-@pytest.mark.parametrize("beyond", [0, 1, 1000])
-async def test_who_has_seen_the_end_is_told_that_there_is_no_more(beyond):
+async def test_who_has_seen_the_end_is_told_that_there_is_no_more():
     async with following("one") as run:
         last = (await run.places())[-1]
-        reader = await run.read(Reader(), last + beyond)
+        reader = await run.read(Reader(), last)
         assert (reader.pieces, reader.ended) == ([CLOSED], True)
+
+
+@pytest.mark.parametrize("beyond", [1, 1000])
+async def test_who_claims_to_have_seen_what_has_not_been_is_told_all(beyond):
+    async with following("one ", Silence(5), "two") as run:
+        await anyio.sleep(1)
+        early = await run.read(Reader(), len(await run.play.journal(run.run_id)) + beyond)
+        places = await run.places()
+        late = await run.read(Reader(), places[-1] + beyond)
+        assert early.ids == late.ids == places and early.ended and late.ended
 
 
 async def test_a_sign_of_life_comes_whenever_it_was_quiet_for_a_while():
@@ -262,6 +271,21 @@ async def test_a_run_that_ends_while_the_server_drains_ends_its_stream_properly(
             run.service.draining.set()
         assert "server.draining" in reader.names and reader.names[-1] == "run.completed"
         assert reader.ended and reader.hung_up is None
+
+
+async def test_signs_of_life_come_while_the_server_drains_and_who_stalls_is_left():
+    async with following("one ", Silence(5 * ALIVE), "two") as run:
+        reader, stalled = Reader(), Reader(takes=0)
+        async with task_group() as tasks:
+            tasks.start_soon(run.read, reader)
+            tasks.start_soon(run.read, stalled)
+            await anyio.sleep(1)
+            run.service.draining.set()
+            await anyio.sleep(3 * ALIVE + 2 * LOOK)
+            assert reader.heard.count(KEEPALIVE) == 3 and reader.heard.count(b"draining") == 1
+            assert stalled.hung_up and not reader.hung_up
+            run.service.left.set()
+        assert reader.hung_up and not reader.ended
 
 
 async def test_whoever_comes_while_the_server_drains_is_told_at_once():

@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from holdfast.calls.tasks import task_group
 from holdfast.core.events import FINAL, Recorded
@@ -154,8 +155,12 @@ class RunStream(Stream):
 
     async def prepare(self) -> None:
         stored = await self._service.journal(self._run_id)
+        self._known = stored[-1].seq
+        if self._after > self._known:
+            # They cannot have seen what has not been: it is not this run that they mean.
+            self._after = 0
         # The reader may take its time over them, so they are read again as it goes.
-        self._known, self._view = stored[-1].seq, self.view(stored)
+        self._view = self.view(stored)
 
     def view(self, stored: Sequence[Recorded]) -> View:
         """Of the run, to a reader who comes when this much is on record."""
@@ -191,9 +196,10 @@ async def look_after(service: Service) -> None:
     One task does it for all of them: most come for a moment, and need none of it.
     """
     async with task_group() as tasks:
-        while not service.draining.is_set():
+        tasks.start_soon(_warn, service, tasks)
+        while not service.left.is_set():
             with anyio.move_on_after(LOOK):
-                await service.draining.wait()
+                await service.left.wait()
             now = anyio.current_time()
             for stream in tuple(service.readers):
                 if stream.stalls(now):
@@ -201,7 +207,10 @@ async def look_after(service: Service) -> None:
                 elif stream.quiet(now):
                     tasks.start_soon(stream.show_life)
         for stream in tuple(service.readers):
-            tasks.start_soon(stream.warn)
-        await service.left.wait()
-        for stream in tuple(service.readers):
             stream.leave()
+
+
+async def _warn(service: Service, tasks: TaskGroup) -> None:
+    await service.draining.wait()
+    for stream in tuple(service.readers):
+        tasks.start_soon(stream.warn)
