@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -526,11 +526,27 @@ async def test_a_body_that_stops_arriving_is_given_up():
 
 async def test_a_slow_body_is_waited_for_as_long_as_it_keeps_coming():
     async with serving(patience=0.5) as here, connected(here) as client:
-        await client.write(request("/echo", BEARER, JSON, length(8), method="POST"))
+        await client.write(request("/echo", BEARER, JSON, length(8 * 1024), method="POST"))
         for _ in range(8):
             await anyio.sleep(0.1)
-            await client.write(b"x")
-        assert (await client.read()).told["body"] == 8
+            await client.write(b"x" * 1024)
+        assert (await client.read()).told["body"] == 8 * 1024
+
+
+async def test_a_body_that_drips_is_not_waited_for_though_it_keeps_coming():
+    async def drip(client):
+        with suppress(anyio.BrokenResourceError):
+            while True:
+                await client.write(b"x")
+                await anyio.sleep(0.1)
+
+    async with serving(patience=0.5) as here, connected(here) as client:
+        await client.write(request("/echo", BEARER, JSON, length(1000), method="POST"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drip, client)
+            with anyio.fail_after(10):
+                assert (await client.read()).error["code"] == "body_timeout"
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_body_whose_sender_hangs_up_reaches_nobody(caplog):

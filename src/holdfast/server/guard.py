@@ -41,10 +41,12 @@ HEAD_LIMIT = 16 * 1024
 MOST_HEADERS = 100
 
 #: Seconds: for a head to arrive, for the next piece of a body, and for the rest of one that is
-#: not wanted. Whoever is still sending when we hang up may never read why.
+#: not wanted. Whoever is still sending when we hang up may never read why. And bytes a second, below
+#: which a body takes too long in all.
 HEAD_PATIENCE = 10.0
 BODY_PATIENCE = 30.0
 LINGER = 1.0
+LEAST_RATE = 1024
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -207,8 +209,8 @@ class Guard:
 
     async def _read(self, receive: Receive, head: _Head) -> bytes | None:
         """The whole body, or None if whoever sent it hung up."""
-        body = bytearray()
-        with anyio.move_on_after(self._patience) as scope:
+        body, began = bytearray(), anyio.current_time()
+        with anyio.CancelScope(deadline=began + self._patience) as scope:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -219,9 +221,10 @@ class Guard:
                     raise too_large(self._settings.body_limit)
                 if not head.unread:
                     return bytes(body)
-                scope.deadline = anyio.current_time() + self._patience
+                now, slowest = anyio.current_time(), began + len(body) / LEAST_RATE
+                scope.deadline = min(now, slowest) + self._patience
         head.unread = False
-        late = f"nothing more of the body came within {self._patience:g} s"
+        late = f"the body came too slowly: {len(body)} bytes so far, and no more in time"
         raise Problem(408, late, code="body_timeout")
 
     async def _refuse(
