@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import urllib.request
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import aiohttp
 import anyio
 import pytest
 import trustme
+from anyio import to_thread
 
 from holdfast.app import open_app
 from holdfast.calls.tasks import task_group
@@ -150,6 +152,39 @@ async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_
             with pytest.raises(aiohttp.ClientPayloadError):
                 await stream.content.read()
             assert monotonic() - began < 5
+
+
+@pytest.mark.usefixtures("loop_of_c")
+def test_no_reader_takes_a_stream_that_is_left_for_a_whole_one(tmp_path):
+    """Python's own client reads lines to the end of a connection, whatever was still to come."""
+    heard = []
+
+    def read(address):
+        asked = urllib.request.Request(address, headers=BEARER)
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as stream:
+                heard.extend(iter(stream.readline, b""))
+        except ConnectionResetError:
+            heard.append(b"reset")
+        else:
+            heard.append(b"whole")
+
+    async def until(word):
+        while not any(word in line for line in heard):
+            await anyio.sleep(0.01)
+
+    async def leave():
+        async with serving(tmp_path, HERE, "half ", Silence()) as (server, http, where):
+            address = f"{where}/v1/runs/{await begun(http, where)}/events"
+            async with task_group() as tasks:
+                tasks.start_soon(to_thread.run_sync, read, address)
+                await until(b"half")
+                server.drain()
+                await until(b"server.draining")
+                server.leave()
+
+    anyio.run(leave, backend_options={"use_uvloop": True})
+    assert heard[-1] == b"reset"
 
 
 async def begun(http, where):

@@ -37,7 +37,7 @@ from holdfast.core.plan import (
 )
 from holdfast.engine.call import call_model
 from holdfast.engine.means import Means
-from holdfast.engine.scribe import Scribe
+from holdfast.engine.scribe import Scribe, nobody
 from holdfast.engine.use import Traces, second_thoughts, use_tool
 from holdfast.errors import IllegalEvent
 
@@ -76,7 +76,11 @@ class Driver:
         again: Again | None = None
         async with task_group() as tasks:
             self._scribe.begin = partial(self._start, tasks, self._scribe.keep_writing)
-            again = await self._go_on(tasks)
+            try:
+                again = await self._go_on(tasks)
+            finally:
+                # Or each would keep the other until somebody looks for garbage.
+                self._scribe.begin = nobody
             if self._company:
                 # On a stop the tools end here, before the end is written.
                 tasks.cancel_scope.cancel()

@@ -43,7 +43,7 @@ def _at_once() -> float:
     return 0.0
 
 
-def _nobody() -> None:
+def nobody() -> None:
     """What is said is written with the next event."""
 
 
@@ -63,7 +63,7 @@ class Scribe:
         self.pace: Callable[[], float] = _at_once
         self._due = -inf
         #: Has `keep_writing` begin. Called when there is something to write that nobody waits for.
-        self.begin: Callable[[], None] = _nobody
+        self.begin: Callable[[], None] = nobody
         self._kept = False
         # asyncio's own, as these cost next to nothing where nobody wants them.
         self._one = asyncio.Lock()

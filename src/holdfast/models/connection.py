@@ -123,6 +123,10 @@ class Exchange:
     def fail(self, error: Exception) -> None:
         self._error = self._error or error
 
+    def close(self) -> None:
+        """Nothing more will be told: the parser, which knows us, would keep us for longer."""
+        del self._parser
+
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
@@ -234,10 +238,12 @@ class Connection(asyncio.Protocol):
     def rest(self, seconds: float) -> bool:
         """Be there for another request for so long. False if that cannot be."""
         exchange = self._exchange
-        whole = exchange is not None and exchange.over and exchange.reusable
-        # It may have been answered before all of it was sent.
-        if not whole or not self.usable or self._unsent:
+        if exchange is None or not (exchange.over and exchange.reusable):
             return False
+        # It may have been answered before all of it was sent.
+        if not self.usable or self._unsent:
+            return False
+        exchange.close()
         self._exchange = None
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.hang_up)
         # Only so it is noticed that the other side hangs up.
@@ -277,6 +283,7 @@ class Connection(asyncio.Protocol):
             self._expiry.cancel()
         if self._exchange:
             self._exchange.end(error)
+            self._exchange.close()
         self._gone(self)
 
 

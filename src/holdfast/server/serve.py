@@ -6,6 +6,7 @@ uvicorn serves; when to begin and to end is decided here, since it knows nothing
 from __future__ import annotations
 
 import socket
+import struct
 from asyncio import AbstractEventLoop, Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ BACKLOG = 4096
 
 #: Seconds for answers under way to be finished once all streams have been left.
 LAST_WORDS = 2.0
+
+#: Have a connection that is closed be reset, and what is still unsent be dropped.
+_RESET = struct.pack("ii", 1, 0)
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -95,6 +99,13 @@ class Corked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Who is at either end is asked for each connection, looked at by nobody, and costs as much
+        as reading a request."""
+        if name in ("socket", "sockname", "peername"):
+            return default
+        return self._transport.get_extra_info(name, default)
+
     def write(self, data: bytes) -> None:
         if not self._held:
             self._loop.call_soon(self._flush)
@@ -105,7 +116,11 @@ class Corked:
             self._flush()
 
     def abort(self) -> None:
+        """Some readers take a connection that is merely closed for the end of what was sent."""
         self._flush()
+        line = self._transport.get_extra_info("socket")
+        if line is not None and not self._transport.is_closing():
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def close(self) -> None:
@@ -121,32 +136,47 @@ class Corked:
             self._transport.write(data)
 
 
-class _Connection(Connection):
-    """uvicorn's, known to the routes as their caller."""
+class _Caller:
+    """Who is at the other end of a connection, for the routes. It knows nothing of the connection
+    itself, which would then be there until somebody looks for what is garbage."""
 
-    _leave: Callable[[], None] | None = None
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("Transport", Corked(transport, self.loop)))
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["state"]["caller"] = self
+    def __init__(self, line: Corked) -> None:
+        self._line = line
+        self._leave: Callable[[], None] | None = None
 
     def hang_up(self) -> None:
         """An answer that is not to look like a whole one can end in no other way."""
-        self.transport.abort()
+        self._line.abort()
 
     def when_gone(self, leave: Callable[[], None]) -> None:
-        if self.transport.is_closing():
+        if self._line.is_closing():
             leave()
         else:
             self._leave = leave
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+    def has_gone(self) -> None:
         if self._leave is not None:
             self._leave()
+            self._leave = None
+
+
+class _Connection(Connection):
+    """uvicorn's, with a caller for the routes."""
+
+    _caller: _Caller
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        line = Corked(transport, self.loop)
+        self._caller = _Caller(line)
+        super().connection_made(cast("Transport", line))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["caller"] = self._caller
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._caller.has_gone()
 
 
 class Serving:
