@@ -1,6 +1,7 @@
 """A server's door, and its life in the process that opened it."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import urllib.request
@@ -220,6 +221,28 @@ async def test_a_server_that_leaves_at_once_says_so_all_the_same(tmp_path):
             server.leave()
             while b"server.draining" not in await stream.content.readline():
                 pass
+
+
+def circles():
+    """The kinds of our things that only the collector finds."""
+    gc.collect()
+    return {type(one) for one in gc.garbage if type(one).__module__.startswith("holdfast.")}
+
+
+async def test_a_run_that_was_read_to_its_end_leaves_nothing_for_the_collector(tmp_path):
+    async with serving(tmp_path, HERE, "word") as (_, http, where):
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            run_id = await begun(http, where)
+            async with http.get(f"{where}/v1/runs/{run_id}/events", headers=BEARER) as stream:
+                assert b"run.completed" in await stream.read()
+            await http.close()
+            await anyio.sleep(0.1)
+            assert circles() == set()
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
 
 
 # --- what is written in one go -------------------------------------------------------------
