@@ -224,7 +224,13 @@ async def test_long_lines_and_long_pages_are_cut(root, read):
     [
         (b"a\r\nb\r\n", "     1\ta\n     2\tb\n[lines 1 to 2 of 2; CRLF line endings]"),
         (b"a", "     1\ta\n[lines 1 to 1 of 1; the last one has no newline]"),
-        ("ü\n".encode("latin-1"), "     1\tü\n[lines 1 to 1 of 1; read as latin-1, since"),
+        ("ü\n".encode("latin-1"), "     1\tü\n[lines 1 to 1 of 1; read as windows-1252"),
+        (b"\x93x\x94 \x80\n", "     1\t“x” €\n[lines 1 to 1 of 1; read as windows-1252"),
+        (b"a\rb\r", "     1\ta\n     2\tb\n[lines 1 to 2 of 2; CR line endings]"),
+        (b"a\r\nb\n", "     1\ta\n     2\tb\n[lines 1 to 2 of 2; mixed line endings, most"),
+        (b"caf\xc3\xa9 \xff\n", "     1\tcafé \\xff\n[lines 1 to 1 of 1; some of its bytes are no"),
+        ("ü\n".encode("utf-32"), "     1\tü\n[lines 1 to 1 of 1; utf-32-le, with a byte order"),
+        (codecs.BOM_UTF8, "[file is empty, with a byte order mark]"),
         (codecs.BOM_UTF8 + b"a\n", "     1\ta\n[lines 1 to 1 of 1; with a byte order mark]"),
         (
             codecs.BOM_UTF16_LE + "ü\n".encode("utf-16-le"),
@@ -263,8 +269,25 @@ async def test_a_huge_file_takes_neither_memory_nor_time(root, read):
         await read("text", offset=20_002)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert "of more than 20,001; read on" in page
+    assert "of more than 20,001; the rest is past the first" in page
     assert most < 5_000_000
+
+
+async def test_where_reading_ends_is_told(root, read):
+    with (root / "text").open("wb") as file:
+        file.write(b"x" * 100_000)
+        file.truncate(40_000_000)
+    assert (await read("text")).endswith("past the first 33,554,432 bytes, where read_file ends]")
+
+
+async def test_what_is_shown_of_a_file_is_what_is_edited_wherever_it_is_damaged(root, read, edit):
+    far = b"a" * 100_000
+    (root / "file").write_bytes(b"caf\xc3\xa9\n" + far + b"\nbad \xff\n\xc3\xa9\n")
+    assert (await read("file", limit=1)).startswith("     1\tcafé\n")
+    assert (await read("file", offset=3)).startswith("     3\tbad \\xff\n")
+    assert await edit("file", "café", "tea") == "edited file; at line 1"
+    assert await edit("file", "bad \\xff", "good") == "edited file; at line 3"
+    assert (root / "file").read_bytes() == b"tea\n" + far + b"\ngood\n\xc3\xa9\n"
 
 
 async def test_a_missing_file_is_told(read):
@@ -288,10 +311,14 @@ async def test_a_file_is_created_and_replaced(root, write):
         (b"a\r\nb\r\n", "x\ny\n", b"x\r\ny\r\n", ", CRLF line endings"),
         (b"a\r\nb\r\n", "x\r\ny\n", b"x\r\ny\r\n", ", CRLF line endings"),
         (b"a\r\nb\n", "x\ny\n", b"x\ny\n", ""),
+        (b"a\r\nb\r\nc\n", "x\ny\n", b"x\r\ny\r\n", ", CRLF line endings"),
+        (b"a\r\nb\r\nc\n", "x\ny\r\n", b"x\ny\r\n", ""),
+        (b"a\rb\r", "x\ny\n", b"x\ry\r", ", CR line endings"),
+        (b"caf\xc3\xa9 \xff", "café", "café".encode(), "replaced file: 1 line, 5 bytes"),
         (b"a\n", "x\r\ny\n", b"x\r\ny\n", ""),
         (codecs.BOM_UTF8 + b"a", "x", codecs.BOM_UTF8 + b"x", ", with a byte order mark"),
-        ("ü".encode("latin-1"), "ö", b"\xf6", ", read as latin-1, since it is not UTF-8"),
-        ("ü".encode("latin-1"), "€", "€".encode(), ""),
+        ("ü".encode("latin-1"), "ö€", b"\xf6\x80", ", read as windows-1252, since it is not UTF-8"),
+        (b"\xfc\r\n", "→\n", "→\r\n".encode(), ", now UTF-8, as windows-1252 has not all"),
         (codecs.BOM_UTF16_BE + b"\0a", "ü", codecs.BOM_UTF16_BE + b"\0\xfc", ", utf-16-be"),
         (b"\x7fELF\0", "text", b"text", ""),
     ],
@@ -345,6 +372,11 @@ async def test_a_passage_is_replaced(root, edit):
         (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny", b"x\r\ny\r\nc\r\n"),
         (b"a\r\nb\r\nc\r\n", "a\r\nb", "x\r\ny", b"x\r\ny\r\nc\r\n"),
         (b"a\r\nb\n", "b\n", "c\n", b"a\r\nc\n"),
+        (b"a\r\nb\r\nc\n", "a\nb", "x\ny", b"x\r\ny\r\nc\n"),
+        (b"a\rb\r", "a\nb", "x\ny", b"x\ry\r"),
+        (b"caf\xc3\xa9 \xff\nx\n", "x", "é→", b"caf\xc3\xa9 \xff\n\xc3\xa9\xe2\x86\x92\n"),
+        (b"caf\xc3\xa9 \xff\nx\n", "é \\xff\n", "e \\xff\n", b"cafe \xff\nx\n"),
+        ("ü\n".encode("utf-32"), "ü", "€", "€\n".encode("utf-32")),
         ("grün ü".encode("latin-1"), "grün", "rötlich", "rötlich ü".encode("latin-1")),
         (
             codecs.BOM_UTF16_LE + "a€".encode("utf-16-le"),
@@ -372,7 +404,7 @@ async def test_all_else_stays_as_it_was(root, edit, data, old, new, result):
         ({"path": ".", "old": "a", "new": "x"}, "is a folder"),
         ({"path": "binary", "old": "a", "new": "x"}, "not text but binary data"),
         ({"path": "utf16", "old": "a", "new": "x"}, "cannot be read as text"),
-        ({"path": "latin", "old": "\xfc", "new": "€"}, "kept in latin-1, which has no '€'"),
+        ({"path": "latin", "old": "\xfc", "new": "→"}, "in windows-1252, which has no '→'"),
         ({"path": "large", "old": "a", "new": "x"}, "too large to edit"),
         (
             {"path": "long", "old": "a", "new": "x" * 1_000_000, "all": True},
@@ -421,6 +453,13 @@ async def test_a_patch_changes_creates_and_deletes(root, patch):
     assert (root / "one").read_bytes() == b"a\r\nB\r\n"
     assert not (root / "two").exists()
     assert (root / "new/file").read_text() == "hello\n"
+
+
+async def test_a_patch_creates_lines_that_end_as_it_says(root, patch):
+    await patch("--- /dev/null", "+++ b/new.bat", "@@ -0,0 +1,2 @@", "+@echo off\r", "+dir\r")
+    assert (root / "new.bat").read_bytes() == b"@echo off\r\ndir\r\n"
+    await patch("--- a/new.bat", "+++ b/new.bat", "@@ -1,2 +1,2 @@", " @echo off", "-dir", "+cd")
+    assert (root / "new.bat").read_bytes() == b"@echo off\r\ncd\r\n"
 
 
 async def test_of_a_patch_that_does_not_fit_nothing_is_done(root, patch):

@@ -10,10 +10,8 @@ from holdfast.tools.patch import (
     MOST_PATCH,
     MOST_PATCH_FILES,
     MOST_PATCH_LINES,
-    MOST_TEXT,
     apply,
     parse,
-    replace_passage,
 )
 
 OLD = "".join(f"line {number}\n" for number in range(1, 21))
@@ -69,12 +67,23 @@ def test_several_other_places_are_an_error():
 def test_lines_that_are_nowhere_are_an_error_that_says_what_is_there():
     with pytest.raises(ToolError, match=r"line 2 is 'line 2\\n', and the patch has 'line  2\\n'"):
         applied(OLD, "@@ -1,2 +1,1 @@", " line 1", "-line  2")
-    with pytest.raises(ToolError, match="the file has only 20 lines"):
+    with pytest.raises(ToolError, match="the file has 20 lines, and this would be line 21"):
         applied(OLD, "@@ -20,2 +20,1 @@", " line 20", "-line 21")
     with pytest.raises(ToolError, match="differs in whether a newline ends it"):
         applied("a", "@@ -1 +1 @@", "-a", "+b")
     with pytest.raises(ToolError, match="stand before those of an earlier hunk"):
         applied(OLD, "@@ -5 +5 @@", "-line 5", "+x", "@@ -2 +2 @@", "-line 2", "+y")
+
+
+def test_where_long_lines_differ_is_shown():
+    long = "x" * 300
+    with pytest.raises(ToolError, match=r"line 1 from character 201 on is 'x{100}a\\n', and the"):
+        applied(f"{long}a\n", "@@ -1 +1 @@", f"-{long}b", "+y")
+
+
+def test_a_hunk_that_begins_before_the_file_does_is_told():
+    with pytest.raises(ToolError, match="the file has 1 line, and this would be line 0"):
+        applied("a\n", "@@ -0,1 +1 @@", "-b", "+y")
 
 
 def test_a_hunk_without_old_lines_goes_after_the_line_it_names_and_nowhere_else():
@@ -89,6 +98,56 @@ def test_a_last_line_without_a_newline_is_kept_and_made():
     assert applied("a\nb", "@@ -1,2 +1,2 @@", "-a", "+A", " b", none).text == "A\nb"
     assert applied("a\n", "@@ -1 +1 @@", "-a", "+b", none).text == "b"
     assert applied("a", "@@ -1 +1 @@", "-a", none, "+b").text == "b\n"
+
+
+def test_two_lines_never_become_one():
+    none = "\\ No newline at end of file"
+    with pytest.raises(ToolError, match="line 2 would have no newline and not be the last"):
+        applied("a\nb", "@@ -2,0 +3 @@", "+c")
+    with pytest.raises(ToolError, match="line 1 would have no newline and not be the last"):
+        applied("a\nb\n", "@@ -1 +1 @@", "-a", "+A", none)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "result"),
+    [
+        # Where all lines of a file end alike, those of the patch end so, too.
+        ("a\nb\n", (" a\r", "-b\r", "+B\r"), "a\nB\n"),
+        # Where they do not, what stays keeps its end and what is new has that of its neighbour,
+        ("a\r\nb\r\nc\n", (" a", "-b", "+B"), "a\r\nB\r\nc\n"),
+        ("a\nb\nc\r\n", ("-a", " b", "+x"), "b\nx\nc\r\n"),
+        ("a\nb\r\nc", (" b", "-c", "+C", "+d"), "a\nb\r\nC\r\nd\r\n"),
+        ("a\r\nb\n", ("+x", " a"), "x\r\na\r\nb\n"),
+        # unless the patch has its own.
+        ("a\r\nb\r\nc\n", (" a\r", "-b\r", "+B\r"), "a\r\nB\r\nc\n"),
+        ("a\r\nb\r\nc\n", (" a\r", "-b\r", "+b"), "a\r\nb\nc\n"),
+        ("a\r\n\r\nb\n", ("-a\r", "+A\r", "\r"), "A\r\n\r\nb\n"),
+        # Bytes that are no characters are lines as they are shown, and stay as they are.
+        ("é \udcff\nb\n", (" é \\xff", "-b", "+B"), "é \udcff\nB\n"),
+        ("é \udcff\n", ("-é \\xff", "+e \\xff \\xfe"), "e \udcff \\xfe\n"),
+    ],
+)
+def test_lines_are_compared_as_they_are_shown_and_stay_as_they_are(text, lines, result):
+    none = "\\ No newline at end of file"
+    sent = [one for line in lines for one in ((line, none) if line == "-c" else (line,))]
+    sides = (sum(line[0] in marks for line in lines) for marks in (" -\r", " +\r"))
+    assert applied(text, "@@ -1,{} +1,{} @@".format(*sides), *sent).text == result
+
+
+def test_what_is_new_in_an_empty_file_ends_as_the_patch_says():
+    assert applied("", "@@ -0,0 +1,2 @@", "+a\r", "+b\r").text == "a\r\nb\r\n"
+
+
+def test_a_patch_that_came_with_other_line_endings_itself_says_nothing_about_the_file():
+    sent = patch("@@ -1 +1,3 @@", " a", "+", "+b", "").replace("\n", "\r\n")
+    (file,) = parse(sent)
+    assert apply(file, "a\n").text == "a\n\nb\n"
+    (file,) = parse(
+        sent.replace("--- a/file", "--- /dev/null")
+        .replace("-1 +1,3", "-0,0 +1,3")
+        .replace(" a", "+a")
+    )
+    assert apply(file, "").text == "a\n\nb\n"
 
 
 def test_an_empty_line_may_have_lost_its_space():
@@ -189,65 +248,3 @@ def test_what_diff_makes_is_applied(before, after):
         (file,) = parse("\n".join(lines) + "\n")
         assert apply(file, old).text == new
         assert apply(file, old).notes == ()
-
-
-# --- passages
-
-
-def replaced(text, old, new, every=False):
-    return replace_passage("file", text, old, new, every=every)
-
-
-def test_a_passage_that_stands_once_is_replaced():
-    assert replaced("one\ntwo\nthree\n", "two\nth", "2\n3") == ("one\n2\n3ree\n", 1, (2,))
-
-
-def test_each_is_replaced_if_that_is_asked_for():
-    assert replaced("a\nb\na\na b\n", "a", "c", every=True) == ("c\nb\nc\nc b\n", 3, (1, 3, 4))
-
-
-def test_a_passage_that_stands_several_times_is_an_error_that_says_where():
-    with pytest.raises(
-        ToolError, match="3 times, at lines 1, 3, 4; give more context, or all=true"
-    ):
-        replaced("a\nb\na\na b\n", "a", "c")
-    with pytest.raises(ToolError, match=r"more than 10 times, at lines 1, .*, 10, …;"):
-        replaced("a\n" * 20, "a", "c")
-
-
-def test_a_passage_that_overlaps_itself_stands_several_times():
-    with pytest.raises(ToolError, match="2 times, at lines 1, 2;"):
-        replaced("}\n}\n}\n", "}\n}\n", "}")
-    assert replaced("}\n}\n}\n", "}\n}\n", "}", every=True).text == "}}\n"
-
-
-def test_a_text_that_would_be_too_large_is_not_made():
-    assert len(replaced("a" * 1000, "a", "b" * (MOST_TEXT // 1000), every=True).text) == MOST_TEXT
-    with pytest.raises(ToolError, match="would be too large: at most 10,000,000 characters"):
-        replaced("a" * MOST_TEXT, "a", "b" * 1_000_000, every=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "old", "said"),
-    [
-        (
-            "def f():\n\treturn  1\n",
-            "def f():\n    return 1\n",
-            r"at line 1 the same words.*\\treturn",
-        ),
-        ("one\nthe quick brown fox\n", "the quick red fox", "most similar line to its first is 2"),
-        ("one\ntwo\n", "nothing like it", "read the file first"),
-        ("", "x", "read the file first"),
-        ("one\r\ntwo\n", "one\ntwo", "some of its lines end in CR LF"),
-    ],
-)
-def test_a_passage_that_is_not_there_is_an_error_with_what_is(text, old, said):
-    with pytest.raises(ToolError, match=said):
-        replaced(text, old, "new")
-
-
-def test_nothing_to_replace_is_an_error():
-    with pytest.raises(ToolError, match="`old` is empty"):
-        replaced("text", "", "new")
-    with pytest.raises(ToolError, match="are the same"):
-        replaced("text", "text", "text")

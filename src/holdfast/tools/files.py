@@ -17,9 +17,11 @@ from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import WHY_HIDDEN, WHY_KEPT, Opened, Workspace
 from holdfast.tools.changes import Change, Old, carry_out, read
 from holdfast.tools.names import why_reading_asks, why_writing_asks
-from holdfast.tools.patch import FilePatch, apply, check_passage, parse, replace_passage
+from holdfast.tools.passage import check_passage, replace_passage
+from holdfast.tools.patch import FilePatch, apply, parse
 from holdfast.tools.text import (
     HEAD,
+    MOST_SCANNED,
     Form,
     Line,
     count,
@@ -35,8 +37,6 @@ from holdfast.tools.text import (
 
 #: Bytes of a file that is edited, and of all files of a patch, which are held at once.
 MOST_BYTES, MOST_TOGETHER = 10_000_000, 50_000_000
-#: Bytes of a file that are looked through for the lines asked for.
-MOST_SCANNED = 32 * 1024 * 1024
 #: Characters that one call shows, below what a model is shown of any output, and of one line.
 MOST_SHOWN, MOST_WIDE = 60_000, 2_000
 #: Entries of a folder that are shown, and that are looked at.
@@ -90,7 +90,7 @@ class ReadFile:
                 return f"[{path} is not text but {what}, {count(size, 'byte')}; it is not shown]"
             if not head:
                 return f"[{path} is empty]"
-            return _page(path, opened.fd, head, asked.offset, asked.limit)
+            return _page(path, opened.fd, asked.offset, asked.limit)
 
 
 class WriteFile:
@@ -126,19 +126,22 @@ class WriteFile:
         return await self._files.aside(partial(self._write, asked.path, asked.content))
 
     def _write(self, path: str, content: str) -> str:
-        old = _head_if_there(self._files, path)
-        if old is None:
+        there = _if_there(self._files, path)
+        if there is None:
             data = content.encode()
             real = self._files.write(path, data, expect=None)
             return f"created {shown(real)}: {_size(content, data)}"
-        shape = Form() if kind(old.data) else form(old.data)
+        old, was = there
+        text, shape = fitted(content, was)
+        notes = ""
         try:
-            data = encode(fitted(content, shape), shape)
+            data = encode(text, shape)
         except UnicodeEncodeError:
-            shape = Form(crlf=shape.crlf)
-            data = encode(fitted(content, shape), shape)
+            notes = f", now UTF-8, as {was.encoding} has not all of its characters"
+            shape = shape._replace(encoding="utf-8", bom=False)
+            data = encode(text, shape)
         real = self._files.write(path, data, expect=old.stamp)
-        notes = f", {shape}" if str(shape) else ""
+        notes += f", {shape}" if str(shape) else ""
         return f"replaced {shown(real)}: {_size(content, data)}{notes}{old.other_names}"
 
 
@@ -200,7 +203,8 @@ class EditFile:
         old = _whole(self._files, asked.path)
         text, shape = _text(asked.path, old)
         passage, new = (
-            words.replace("\r\n", "\n") if shape.crlf else words for words in (asked.old, asked.new)
+            words if shape.mixed or shape.end == "\n" else words.replace("\r\n", "\n")
+            for words in (asked.old, asked.new)
         )
         name = shown(asked.path)
         text, places, lines = replace_passage(name, text, passage, new, every=asked.all)
@@ -224,7 +228,7 @@ class EditFile:
     def _patched(self, file: FilePatch) -> Change:
         name = shown(file.path)
         if file.creates:
-            if _head_if_there(self._files, file.path):
+            if _if_there(self._files, file.path):
                 raise ToolError(f"the patch creates {name}, which is there already")
             text, notes = apply(file, "")
             return Change("created", file.path, text.encode(), None, notes)
@@ -259,11 +263,12 @@ def _judge(files: Workspace, paths: tuple[str, ...], title: str, *shown_too: str
     return Review(gate="ask", reason=reason, subject=subject, key="\n".join(sorted(asking)))
 
 
-def _head_if_there(files: Workspace, path: str) -> Old | None:
+def _if_there(files: Workspace, path: str) -> tuple[Old, Form] | None:
+    """A file without its text but with the form of it, None if there is none."""
     try:
         with files.reading(path) as opened:
-            head = b"" if opened.is_folder else read(opened.fd, 1024 * 1024)
-            return Old(head, opened.status)
+            is_text = not opened.is_folder and not kind(read(opened.fd, HEAD))
+            return Old(b"", opened.status), form(_chunks(opened.fd)) if is_text else Form()
     except ToolError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -324,25 +329,27 @@ def _entries(opened: Opened) -> str:
     return "\n".join([*some, f"[{shown(opened.path)} is a folder: {at_least}{entries_told}{more}]"])
 
 
-def _chunks(fd: int, head: bytes) -> Iterator[bytes]:
-    yield head
-    for _ in range(MOST_SCANNED // HEAD - 1):
-        chunk = os.read(fd, HEAD)
-        if not chunk:
+def _chunks(fd: int) -> Iterator[bytes]:
+    """A file from its beginning, as far as it is looked at."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    for _ in range(MOST_SCANNED // HEAD):
+        if not (chunk := read(fd, HEAD)):
             return
         yield chunk
 
 
-def _page(path: str, fd: int, head: bytes, offset: int, limit: int) -> str:
+def _page(path: str, fd: int, offset: int, limit: int) -> str:
     """The lines that were asked for, as far as there is room. The rest are only counted."""
-    shape = form(head)
+    shape = form(_chunks(fd))
     page: list[str] = []
     size, total, last = 0, 0, Line("", 0, ended=True)
-    for total, last in enumerate(lines_of(_chunks(fd, head), shape, MOST_WIDE), 1):
+    for total, last in enumerate(lines_of(_chunks(fd), shape, MOST_WIDE), 1):
         if total >= offset and len(page) < limit and size < MOST_SHOWN:
             page.append(numbered(total, last))
             size += len(page[-1]) + 1
     cut = bool(os.read(fd, 1))
+    if not total:
+        return f"[{path} is empty, {shape}]"
     if not page:
         raise ToolError(
             f"line {offset:,} of {path} is past the first {count(MOST_SCANNED, 'byte')}, which is as"
@@ -352,8 +359,12 @@ def _page(path: str, fd: int, head: bytes, offset: int, limit: int) -> str:
         )
     final = offset + len(page) - 1
     notes = [f"lines {offset:,} to {final:,} of {'more than ' if cut else ''}{total:,}"]
-    if final < total or cut:
+    if final < total:
         notes.append(f"read on with offset={final + 1}")
+    elif cut:
+        notes.append(
+            f"the rest is past the first {count(MOST_SCANNED, 'byte')}, where read_file ends"
+        )
     elif not last.ended:
         notes.append("the last one has no newline")
     return "\n".join([*page, f"[{'; '.join([*notes, *filter(None, [str(shape)])])}]"])

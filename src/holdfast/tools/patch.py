@@ -1,17 +1,19 @@
-"""Changes to a text: one passage for another, or a unified patch, read strictly and applied exactly.
+"""A unified patch, read strictly and applied exactly.
 
-A passage is replaced where it stands once, or everywhere if that is asked for. A hunk goes where its line numbers say, or else to the one other place where all of its lines
-stand. Nothing is guessed: lines that are not there are an error, and so are two such places.
+A hunk goes where its line numbers say, or else to the one other place where all of its lines stand.
+Nothing is guessed: lines that are not there are an error, and so are two such places. Lines are
+compared as they are shown: one that stays keeps its end and its bytes, and one that is new gets those
+of its neighbours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from holdfast.errors import ToolError
-from holdfast.tools.text import count
+from holdfast.tools.text import as_shown, count, unspelled
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _NO_FILE = "/dev/null"
@@ -30,21 +32,23 @@ _NO_NEWLINE = "\\"
 
 #: Of a patch, which is read where everybody waits meanwhile: characters, lines, files.
 MOST_PATCH, MOST_PATCH_LINES, MOST_PATCH_FILES = 128 * 1024, 10_000, 100
-#: Lines of a file that is patched, and characters in which a passage is looked for that is not there.
-MOST_LINES, MOST_COMPARED = 1_000_000, 1_000_000
-#: Characters of a file in which passages were replaced.
-MOST_TEXT = 10_000_000
+#: Lines of a file that is patched.
+MOST_LINES = 1_000_000
 #: Hunks that may stand elsewhere in a file than they say, those that follow from another not counted.
 MOST_MOVED = 50
-#: Places that are named where a passage stands in several.
-_MOST_NAMED = 10
+#: Characters of a line that are shown where it is not as a hunk has it.
+_WIDTH = 200
 
 
 class Hunk(NamedTuple):
-    """Lines that stand somewhere, and those that take their place. Each with its line end."""
+    """Lines that stand somewhere, and those that take their place, each with its line end.
+
+    `marks` has them in their order: a space is a line of both, - one of the old, + one of the new.
+    """
 
     header: str
     start: int
+    marks: str
     old: tuple[str, ...]
     new: tuple[str, ...]
 
@@ -69,7 +73,7 @@ def parse(patch: str) -> tuple[FilePatch, ...]:
     """The files of a patch. Raises ToolError with what is wrong, and in which line."""
     _check_size(len(patch), "character", MOST_PATCH)
     _check_size(patch.count("\n"), "line", MOST_PATCH_LINES)
-    lines = patch.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    lines = _lines(patch)
     files: list[FilePatch] = []
     at = 0
     while at < len(lines):
@@ -90,6 +94,14 @@ def parse(patch: str) -> tuple[FilePatch, ...]:
     return tuple(files)
 
 
+def _lines(patch: str) -> list[str]:
+    lines = patch.removesuffix("\n").split("\n")
+    # If what names a file ends in CR, so do all lines, and it says nothing about the file.
+    if next((line for line in lines if line.startswith("--- ")), "").endswith("\r"):
+        return [line.removesuffix("\r") for line in lines]
+    return lines
+
+
 def _check_size(size: int, what: str, most: int) -> None:
     if size > most:
         raise ToolError(
@@ -99,7 +111,7 @@ def _check_size(size: int, what: str, most: int) -> None:
 
 
 def _check_between(line: str, at: int) -> None:
-    if not line or line.startswith(_PASSED_OVER):
+    if not line.strip() or line.startswith(_PASSED_OVER):
         return
     for start, what in _REFUSED.items():
         if line.startswith(start):
@@ -165,40 +177,43 @@ def _hunk(lines: Sequence[str], at: int) -> tuple[Hunk, int]:
     start, old_count, _, new_count = (1 if one is None else int(one) for one in found.groups())
     old: list[str] = []
     new: list[str] = []
+    marks = ""
     first = at
     at += 1
     while at < len(lines) and (len(old) < old_count or len(new) < new_count):
-        _take(lines[at], at, old, new)
+        marks += _take(lines[at], at, old, new)
         at += 1
         if at < len(lines) and lines[at].startswith(_NO_NEWLINE):
-            _take_off_newline(lines[at - 1], old, new)
+            _take_off_newline(marks[-1], old, new)
             at += 1
     if (len(old), len(new)) != (old_count, new_count):
         raise ToolError(
             f"the hunk in line {first + 1} of the patch announces {old_count} old and {new_count}"
             f" new lines and has {len(old)} and {len(new)}"
         )
-    return Hunk(found[0], start, tuple(old), tuple(new)), at
+    return Hunk(found[0], start, marks, tuple(old), tuple(new)), at
 
 
-def _take(line: str, at: int, old: list[str], new: list[str]) -> None:
-    mark, text = line[:1], line[1:] + "\n"
+def _take(line: str, at: int, old: list[str], new: list[str]) -> str:
     # An empty line that stays is often sent without the space before it.
-    if mark in ("", " ", "-"):
-        old.append(text)
-    if mark in ("", " ", "+"):
-        new.append(text)
-    if mark not in ("", " ", "-", "+"):
+    mark, text = (" ", line) if line in ("", "\r") else (line[0], line[1:])
+    if mark not in " -+":
         raise ToolError(
             f"line {at + 1} of the patch should begin with a space, - or +, as the @@ line before"
             f" it announces more lines: {line[:200]!r}"
         )
+    if mark != "+":
+        old.append(f"{text}\n")
+    if mark != "-":
+        new.append(f"{text}\n")
+    return mark
 
 
-def _take_off_newline(line: str, old: list[str], new: list[str]) -> None:
-    for mark, side in (("-", old), ("+", new)):
-        if line[:1] in ("", " ", mark):
-            side[-1] = side[-1].removesuffix("\n")
+def _take_off_newline(mark: str, old: list[str], new: list[str]) -> None:
+    if mark != "+":
+        old[-1] = old[-1].removesuffix("\n")
+    if mark != "-":
+        new[-1] = new[-1].removesuffix("\n")
 
 
 def apply(file: FilePatch, text: str) -> Applied:
@@ -206,13 +221,14 @@ def apply(file: FilePatch, text: str) -> Applied:
     if text.count("\n") > MOST_LINES:
         raise ToolError(f"{file.path} has too many lines for a patch: at most {MOST_LINES:,}")
     lines = _split(text)
+    seen = _split(as_shown(text))
     result: list[str] = []
     notes: list[str] = []
     done, shift = 0, 0
     for hunk in file.hunks:
         # A hunk without old lines stands after the line it names.
         wanted = hunk.start - (1 if hunk.old else 0) + shift
-        at = _place(file.path, hunk, lines, done, wanted)
+        at = _place(file.path, hunk, seen, done, wanted)
         if at != wanted:
             notes.append(f"{hunk.header} was applied {at - wanted:+d} lines from where it said")
             # Each has been looked for in the whole file.
@@ -222,15 +238,52 @@ def apply(file: FilePatch, text: str) -> Applied:
                     " again first"
                 )
         shift += at - wanted
-        result += [*lines[done:at], *hunk.new]
+        result += lines[done:at]
+        result += _woven(hunk, lines, at, mixed="\r\n" in text)
         done = at + len(hunk.old)
     result += lines[done:]
+    _check_ends(file.path, result)
     whole = "".join(result)
     if file.deletes and whole:
         raise ToolError(
             f"the patch deletes {file.path}, but has not all of its lines; nothing was changed"
         )
     return Applied(whole, tuple(notes))
+
+
+def _woven(hunk: Hunk, lines: Sequence[str], at: int, *, mixed: bool) -> Iterator[str]:
+    """What stands where the hunk was: of the file what stays, and what is new in its manner."""
+    there = "".join(lines[at : at + len(hunk.old)])
+    new = iter(hunk.new)
+    # In a file whose lines end in several ways who wrote a CR has meant it, as in one that is new.
+    meant = (mixed or not lines) and any("\r\n" in line for line in (*hunk.old, *hunk.new))
+    for mark in hunk.marks:
+        line = "" if mark == "-" else next(new)
+        if mark == " ":
+            yield lines[at]
+        if mark == "+" and meant:
+            yield unspelled(line, there)
+        elif mark == "+":
+            plain = unspelled(line.replace("\r\n", "\n"), there)
+            yield plain.replace("\n", _end_near(lines, at)) if mixed else plain
+        at += mark != "+"
+
+
+def _end_near(lines: Sequence[str], at: int) -> str:
+    """How the line before this place ends, or else the one after it, or the one before that."""
+    near = (*lines[max(at - 1, 0) : at + 1], *lines[max(at - 2, 0) : at])
+    ended = next((line for line in near if line.endswith("\n")), "\n")
+    return "\r\n" if ended.endswith("\r\n") else "\n"
+
+
+def _check_ends(path: str, lines: Sequence[str]) -> None:
+    """Raise ToolError if two lines would become one."""
+    for number, line in enumerate(lines[:-1], 1):
+        if not line.endswith("\n"):
+            raise ToolError(
+                f"{path}: line {number} would have no newline and not be the last; give the lines"
+                " before and after as context, each with the newline that it has or has not"
+            )
 
 
 def _split(text: str) -> list[str]:
@@ -243,7 +296,7 @@ def _split(text: str) -> list[str]:
 def _place(path: str, hunk: Hunk, lines: Sequence[str], done: int, wanted: int) -> int:
     """The index at which the hunk's old lines stand, not before `done`."""
     size = len(hunk.old)
-    old = list(hunk.old)
+    old = [as_shown(line) for line in hunk.old]
     if done <= wanted <= len(lines) and lines[wanted : wanted + size] == old:
         return wanted
     if not old:
@@ -263,91 +316,23 @@ def _place(path: str, hunk: Hunk, lines: Sequence[str], done: int, wanted: int) 
             f"{path}: the lines of {hunk.header} are not where it says, and stand in"
             f" {len(places)} other places, at lines {numbers}; give more context"
         )
-    raise ToolError(f"{path}: {hunk.header} does not apply: {_difference(hunk, lines, wanted)}")
+    raise ToolError(f"{path}: {hunk.header} does not apply: {_difference(old, lines, wanted)}")
 
 
-def _difference(hunk: Hunk, lines: Sequence[str], wanted: int) -> str:
+def _difference(old: Sequence[str], lines: Sequence[str], wanted: int) -> str:
     """The first line that is not as the hunk has it, where the hunk says it is."""
-    for offset, old in enumerate(hunk.old):
-        at = wanted + offset
+    for at, here in enumerate(old, wanted):
         if not 0 <= at < len(lines):
-            return f"the file has only {len(lines)} lines"
-        if lines[at] != old:
-            there, here = lines[at][:200], old[:200]
-            if there.rstrip("\n") == here.rstrip("\n"):
-                return f"line {at + 1} differs in whether a newline ends it"
-            return f"line {at + 1} is {there!r}, and the patch has {here!r}"
+            return f"the file has {count(len(lines), 'line')}, and this would be line {at + 1}"
+        there = lines[at]
+        if there == here:
+            continue
+        if there.rstrip("\n") == here.rstrip("\n"):
+            return f"line {at + 1} differs in whether a newline ends it"
+        same = next(
+            (n for n, pair in enumerate(zip(there, here, strict=False)) if len(set(pair)) > 1), 0
+        )
+        part = slice(max(0, same - _WIDTH // 2), same + _WIDTH)
+        start = f" from character {part.start + 1} on" if part.start else ""
+        return f"line {at + 1}{start} is {there[part]!r}, and the patch has {here[part]!r}"
     return "its lines stand before those of an earlier hunk"
-
-
-class Replaced(NamedTuple):
-    """The text as it is then, how often a passage stood in it, and in which lines the first did."""
-
-    text: str
-    places: int
-    lines: tuple[int, ...]
-
-
-def replace_passage(path: str, text: str, old: str, new: str, *, every: bool) -> Replaced:
-    """The text with one passage in place of another. Raises ToolError if it is not clear where."""
-    check_passage(old, new)
-    lines = _lines_of(text, old)
-    if not lines:
-        raise ToolError(f"{path} does not have that passage{_nearest(text, old)}")
-    if len(lines) > 1 and not every:
-        some = ", ".join(str(line) for line in lines[:_MOST_NAMED])
-        many = len(lines) > _MOST_NAMED
-        times, more = (f"more than {_MOST_NAMED}", ", …") if many else (f"{len(lines)}", "")
-        raise ToolError(
-            f"{path} has that passage {times} times, at lines {some}{more}; give more context, or"
-            " all=true to replace each"
-        )
-    places = text.count(old)
-    # Before it is made: there may not be the memory for it.
-    if len(text) + places * (len(new) - len(old)) > MOST_TEXT:
-        raise ToolError(f"{path} would be too large: at most {count(MOST_TEXT, 'character')}")
-    return Replaced(text.replace(old, new), places, lines)
-
-
-def check_passage(old: str, new: str) -> None:
-    """Raise ToolError if there is nothing to replace, whatever the file says."""
-    if not old:
-        raise ToolError("`old` is empty: give the passage to replace; write_file makes a new file")
-    if old == new:
-        raise ToolError("`old` and `new` are the same: nothing to change")
-
-
-def _lines_of(text: str, passage: str) -> tuple[int, ...]:
-    """The lines, from 1, in which the first few begin. One may begin in the middle of another."""
-    numbers: list[int] = []
-    number, at = 1, -1
-    while len(numbers) <= _MOST_NAMED and (found := text.find(passage, at + 1)) >= 0:
-        number += text.count("\n", max(at, 0), found)
-        numbers.append(number)
-        at = found
-    return tuple(numbers)
-
-
-def _nearest(text: str, passage: str) -> str:
-    """What there is instead, for whoever remembered it not quite right."""
-    if "\r" in text:
-        return (
-            "; some of its lines end in CR LF and some do not, so a passage over several may differ"
-        )
-    lines = text[:MOST_COMPARED].split("\n")
-    wanted = [line.split() for line in passage.strip("\n").split("\n")]
-    words = [line.split() for line in lines]
-    for at in range(len(lines) - len(wanted) + 1):
-        if words[at] == wanted[0] and words[at : at + len(wanted)] == wanted:
-            there = "\n".join(lines[at : at + len(wanted)])[:500]
-            return f"; at line {at + 1} the same words stand with other white space: {there!r}"
-    alike, number = max(
-        (_likeness(set(wanted[0]), set(line)), -number) for number, line in enumerate(words)
-    )
-    if alike < 0.5:
-        return "; read the file first, and give the passage exactly as it stands there"
-    return f"; the most similar line to its first is {-number + 1}: {lines[-number][:500]!r}"
-
-
-def _likeness(one: set[str], other: set[str]) -> float:
-    return len(one & other) / (len(one | other) or 1)

@@ -29,7 +29,7 @@ from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import Workspace
 from holdfast.tools.names import is_secret, matches_glob
-from holdfast.tools.text import HEAD, count, decode, kind, shown
+from holdfast.tools.text import HEAD, as_shown, count, decode, kind, shown
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -394,7 +394,7 @@ class _Walk:
                 data = os.read(opened.fd, size)
             if kind(data[:HEAD]):
                 return None
-            return decode(data)[0].replace("\r\n", "\n").removesuffix("\n")
+            return as_shown(decode(data)[0]).removesuffix("\n")
         except (ToolError, UnicodeDecodeError):
             self._unread += 1
             return None

@@ -5,13 +5,20 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
-#: Bytes at the start of a file by which it is judged.
-HEAD = 64 * 1024
+#: Bytes at the start of a file that show whether it is text, and by which its form is judged.
+HEAD, MOST_SCANNED = 64 * 1024, 32 * 1024 * 1024
 
+#: What text is read as that is not UTF-8: most of it is this, or as good as this.
+_NOT_UTF8 = "windows-1252"
+_TOLD = {_NOT_UTF8: f"read as {_NOT_UTF8}, since it is not UTF-8"}
+#: UTF-32 begins as UTF-16 does.
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
@@ -42,6 +49,10 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\f\r\x1b"))
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
+#: Where Python puts bytes that are no characters, and how they are spelled.
+_BYTES_AT = 0xDC00
+_BYTE = re.compile("[\udc80-\udcff]")
+_SPELLED = re.compile(r"\\x([89a-f][0-9a-f])")
 
 
 class Form(NamedTuple):
@@ -49,16 +60,25 @@ class Form(NamedTuple):
 
     encoding: str = "utf-8"
     bom: bool = False
-    #: Whether each of its lines ends in CR LF. Where only some do, the CR is part of the line.
-    crlf: bool = False
+    #: How its lines end, or most of them.
+    end: str = "\n"
+    #: Whether some end otherwise. Then the CR before a line's end is part of the text.
+    mixed: bool = False
+    #: Whether some of its bytes are no characters.
+    broken: bool = False
 
     def __str__(self) -> str:
-        name = {"latin-1": "read as latin-1, since it is not UTF-8"}.get(
-            self.encoding, self.encoding
+        marks = [_TOLD.get(self.encoding, self.encoding)] if self.encoding != "utf-8" else []
+        marks += (
+            ["some of its bytes are no characters, and shown like \\xff"] if self.broken else []
         )
-        marks = [name] if self.encoding != "utf-8" else []
         marks += ["with a byte order mark"] if self.bom else []
-        return ", ".join([*marks, *(["CRLF line endings"] if self.crlf else [])])
+        ends = {"\r\n": "CRLF", "\r": "CR"}.get(self.end, "LF")
+        if self.mixed:
+            marks.append(f"mixed line endings, most of them {ends}")
+        elif self.end != "\n":
+            marks.append(f"{ends} line endings")
+        return ", ".join(marks)
 
 
 def kind(head: bytes) -> str:
@@ -93,44 +113,101 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def form(head: bytes) -> Form:
-    """How this text is kept, as far as its beginning shows."""
-    plain = (b"", "utf-8" if _is_utf8(head) else "latin-1")
-    bom, encoding = next((one for one in _BOMS if head.startswith(one[0])), plain)
-    text = head[len(bom) :].decode(encoding, "replace")
-    ends = text.count("\n")
-    crlf = 0 < ends == text.count("\r\n") and "\r\r\n" not in text
-    return Form(encoding, bool(bom), crlf)
+def form(chunks: Iterable[bytes]) -> Form:
+    """How a text that comes in pieces is kept. One place cannot tell: all of it is looked at."""
+    pieces = iter(chunks)
+    head = next(pieces, b"")
+    bom, encoding = next((one for one in _BOMS if head.startswith(one[0])), (b"", "utf-8"))
+    errors = "surrogateescape" if encoding == "utf-8" else "replace"
+    tally = _Tally()
+    for text in _decoded(chain([head[len(bom) :]], pieces), encoding, errors):
+        tally.add(text)
+    # Text of another time has no characters of UTF-8 but by chance, and a damaged one has many.
+    if not bom and tally.broken > tally.characters:
+        return Form(_NOT_UTF8, False, *tally.ends)
+    return Form(encoding, bool(bom), *tally.ends, tally.broken > 0)
+
+
+class _Tally:
+    """What there is in a text, counted piece by piece."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._lf = self._crlf = self._crcrlf = self._cr = 0
+        #: Characters beyond ASCII, and bytes that are none.
+        self.characters = self.broken = 0
+
+    def add(self, text: str) -> None:
+        self._lf += text.count("\n")
+        self._cr += text.count("\r")
+        # A line's end may be cut in two, or in three.
+        self._crlf += (self._last[-1:] + text).count("\r\n")
+        self._crcrlf += (self._last + text).count("\r\r\n")
+        self._last = (self._last + text)[-2:]
+        if not text.isascii():
+            whole = len(text.encode("utf-8", "ignore").decode())
+            self.broken += len(text) - whole
+            self.characters += whole - len(text.encode("ascii", "ignore"))
+
+    @property
+    def ends(self) -> tuple[str, bool]:
+        """How most lines end, and whether some do not end so."""
+        if not self._lf:
+            return ("\r" if self._cr else "\n"), False
+        end = "\r\n" if 2 * self._crlf > self._lf else "\n"
+        return end, 0 < self._crlf < self._lf or self._crcrlf > 0
 
 
 def decode(data: bytes) -> tuple[str, Form]:
-    """The whole of a text, its lines ending in LF if they all ended in CR LF, and its form.
+    """The whole of a text, its lines ending in LF unless they end in several ways, and its form.
 
-    `encode` gives the same bytes back. Raises UnicodeDecodeError if it is UTF-16 and broken.
+    `encode` gives the same bytes back. Bytes that are no characters are lone surrogates meanwhile,
+    which `spelled` makes fit to be shown. Raises UnicodeDecodeError if it is UTF-16 or UTF-32 and
+    broken.
     """
-    shape = form(data)
-    body = data[len(_bom(shape)) :]
-    try:
-        text = body.decode(shape.encoding)
-    except UnicodeDecodeError:
-        if shape.encoding != "utf-8":
-            raise
-        # The last character is cut in two.
-        shape = shape._replace(encoding="latin-1", bom=False)
-        text = data.decode("latin-1")
-    return (text.replace("\r\n", "\n") if shape.crlf else text), shape
+    shape = form([data])
+    text = data[len(_bom(shape)) :].decode(shape.encoding, _errors(shape.encoding))
+    return (text if shape.mixed else text.replace(shape.end, "\n")), shape
 
 
 def encode(text: str, shape: Form) -> bytes:
     """The bytes of a text in this form. Raises UnicodeEncodeError if they cannot be had."""
-    ended = text.replace("\n", "\r\n") if shape.crlf else text
-    return _bom(shape) + ended.encode(shape.encoding)
+    ended = text if shape.mixed else text.replace("\n", shape.end)
+    return _bom(shape) + ended.encode(shape.encoding, _errors(shape.encoding))
 
 
-def fitted(text: str, shape: Form) -> str:
-    """A text from elsewhere without what its new form brings anyway."""
+def _errors(encoding: str) -> str:
+    return "strict" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
+
+
+def spelled(text: str) -> str:
+    """The text with each byte that is no character spelled out, as a model is shown it."""
+    if text.isascii():
+        return text
+    return _BYTE.sub(lambda found: f"\\x{ord(found[0]) - _BYTES_AT:02x}", text)
+
+
+def as_shown(text: str) -> str:
+    """The text as a model is shown it: each line ends in LF, and each byte is a character."""
+    return spelled(text.replace("\r\n", "\n"))
+
+
+def unspelled(text: str, among: str) -> str:
+    """The text with what spells a byte turned into it again, if it is among these."""
+    return _SPELLED.sub(
+        lambda found: byte if (byte := chr(_BYTES_AT + int(found[1], 16))) in among else found[0],
+        text,
+    )
+
+
+def fitted(text: str, shape: Form) -> tuple[str, Form]:
+    """A text from elsewhere that is to be kept in this form, without what that brings anyway."""
     plain = text.removeprefix("\ufeff") if shape.bom else text
-    return plain.replace("\r\n", "\n") if shape.crlf else plain
+    whole = shape._replace(broken=False, mixed=False)
+    if shape.mixed and "\r" in text:
+        # Who wrote some knows where they belong.
+        return plain, whole._replace(end="\n")
+    return (plain if shape.end == "\n" else plain.replace("\r\n", "\n")), whole
 
 
 def _bom(shape: Form) -> bytes:
@@ -160,12 +237,21 @@ def lines_of(chunks: Iterable[bytes], shape: Form, width: int) -> Iterator[Line]
 
 
 def _texts(chunks: Iterable[bytes], shape: Form) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(shape.encoding)("backslashreplace")
-    skip = len(_bom(shape))
+    pieces = iter(chunks)
+    first = next(pieces, b"")[len(_bom(shape)) :]
+    for text in _decoded(chain([first], pieces), shape.encoding, "backslashreplace"):
+        yield text.replace("\r", "\n") if shape.end == "\r" else text
+
+
+def _decoded(chunks: Iterable[bytes], encoding: str, errors: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    size = 0
     for chunk in chunks:
-        yield decoder.decode(chunk[skip:])
-        skip = 0
-    yield decoder.decode(b"", final=True)
+        size += len(chunk)
+        yield decoder.decode(chunk)
+    # Where no more of a file is looked at its last character may be cut in two.
+    if size < MOST_SCANNED:
+        yield decoder.decode(b"", final=True)
 
 
 def _line(text: str, length: int, width: int, *, ended: bool) -> Line:
