@@ -1,3 +1,4 @@
+import codecs
 import json
 import os
 import shutil
@@ -159,6 +160,37 @@ async def test_what_is_ignored_is_left_out_as_git_would(root, find):
     others = ["git", "-C", root, "ls-files", "--others", "--exclude-standard"]
     listed = (await anyio.run_process(others)).stdout.decode().split()
     assert sorted((await find("*", target="files"))[:-1]) == sorted(listed)
+
+
+async def test_what_git_is_told_to_ignore_elsewhere_or_after_a_mark_is_left_out_too(root, find):
+    put(root, **dict.fromkeys(["a.log", "b.log", "c", "d\x0ce", "sub__c", "sub__f", "sub__g"], "x"))
+    (root / ".gitignore").write_bytes(codecs.BOM_UTF8 + b"a.log\r\nd\x0ce\n!b.log\n")
+    put(root, DOTgit__info__exclude="# comment\n*.log\n/c\n", sub__DOTgit__info__exclude="f\n")
+    found = ["b.log:1: x", "sub/c:1: x", "sub/g:1: x"]
+    assert (await find("x$"))[:-1] == found
+    assert (await find("x$", path="sub"))[:-1] == found[1:]
+
+
+async def test_a_name_that_is_no_text_can_be_ignored(root, find):
+    put(root, **{"gr\udcfcn": "x", "rot": "x"})
+    (root / ".gitignore").write_bytes(b"gr\xfcn\n")
+    assert (await find("x"))[:-1] == ["rot:1: x"]
+
+
+async def test_a_line_that_is_cut_off_ignores_nothing(root, find):
+    put(root, a="x", DOTgitignore="b" * (search._IGNORE_BYTES - 2) + "\n*.log\n")
+    assert "a:1: x" in await find("^x")
+
+
+async def test_a_file_without_lines_has_no_empty_one(root, find):
+    put(root, empty="", one="\n")
+    assert (await find("^$"))[:-1] == ["one:1: "]
+
+
+async def test_lines_are_searched_as_read_file_shows_them(root, find):
+    (root / "bytes").write_bytes(b"caf\xc3\xa9 \xff\r\nx\n")
+    (root / "mac").write_bytes(b"tea\rcaf\xc3\xa9\r")
+    assert (await find("café"))[:-1] == ["bytes:1: café \\xff", "mac:2: café"]
 
 
 async def test_an_ignored_folder_is_searched_if_it_is_named(root, find):

@@ -8,6 +8,7 @@ batch at a time in a thread, so that a stop is heard in between.
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -28,6 +29,7 @@ from holdfast.errors import ToolError
 from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import Workspace
+from holdfast.tools.changes import read
 from holdfast.tools.names import is_secret, matches_glob
 from holdfast.tools.text import HEAD, as_shown, count, decode, kind, shown
 
@@ -101,7 +103,7 @@ class SearchFiles:
         name="search_files",
         description="Searches the files of the workspace, in the order of their paths, and shows"
         " path:line: text for each line that matches, or the paths. Leaves out what .gitignore"
-        " names, .git, links, binary files, large files and files that look like secrets.",
+        " and .git/info/exclude name, .git, links, binary files, large files and files that look like secrets.",
         schema=schema(Arguments),
         writes=False,
         repeatable=True,
@@ -341,13 +343,13 @@ class _Walk:
                 found = sorted(
                     (entry.name, entry.is_dir(follow_symlinks=False))
                     for entry in islice(entries, 2 * MOST_FILES)
-                    if entry.name != ".git" and not entry.is_symlink()
+                    if not entry.is_symlink()
                 )
         except ToolError:
             self._unread += 1
             return
         ignores = place.ignores
-        if (".gitignore", False) in found:
+        if (".gitignore", False) in found or (".git", True) in found:
             ignores += self._ignores(place.path, ignores)
         prefix = "" if place.path == "." else f"{place.path}/"
         assert self._todo is not None
@@ -357,23 +359,40 @@ class _Walk:
             if monotonic() > self._ends:
                 return
             passed_over = _ignored(f"{path}/" if is_folder else path, ignores)
-            if not passed_over and not self._files.is_hidden(path):
+            if name != ".git" and not passed_over and not self._files.is_hidden(path):
                 self._todo.append(_Place(path, is_folder, ignores))
 
-    def _ignores(self, folder: str, above: Sequence[_Ignore]) -> tuple[_Ignore, ...]:
+    def _ignores(self, folder: str, above: tuple[_Ignore, ...]) -> tuple[_Ignore, ...]:
+        """What is said in this folder. What stands in the repository's own file counts less."""
+        found: tuple[_Ignore, ...] = ()
+        for name in (".git/info/exclude", ".gitignore"):
+            if lines := self._ignore_lines(f"./{folder}/{name}", (*above, *found)):
+                # Takes longer to load than all the tools together, and is needed where something is
+                # ignored.
+                from pathspec import GitIgnoreSpec
+
+                found += (_Ignore(folder, GitIgnoreSpec.from_lines(lines)),)
+        return found
+
+    def _ignore_lines(self, path: str, above: Sequence[_Ignore]) -> list[str]:
         try:
-            with self._files.reading(f"./{folder}/.gitignore", links=False) as opened:
-                text = os.read(opened.fd, _IGNORE_BYTES).decode("utf-8", "replace")
+            with self._files.reading(path, links=False) as opened:
+                if opened.is_folder:
+                    return []
+                data = read(opened.fd, _IGNORE_BYTES)
         except ToolError:
-            return ()
+            return []
+        if len(data) == _IGNORE_BYTES:
+            # What is left of the last line may mean much more than the line.
+            data = data[: data.rfind(b"\n") + 1]
+        # As git reads it: names are bytes, and only LF ends a line.
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+        each = (line.removesuffix("\r") for line in text.split("\n"))
+        lines = [line for line in each if line.strip() and not line.startswith("#")]
         room = _IGNORE_LINES - sum(len(ignore.spec) for ignore in above)
-        lines = text.splitlines()
         tame = [line for line in lines[:room] if _stars(line) <= _MOST_STARS]
         self._wild += len(lines) - len(tame)
-        # Takes longer to load than all the tools together, and is needed where something is ignored.
-        from pathspec import GitIgnoreSpec
-
-        return (_Ignore(folder, GitIgnoreSpec.from_lines(tame)),)
+        return tame
 
     def _text(self, path: str) -> str | None:
         """What is to be searched of a file; None if it is left out."""
@@ -391,8 +410,8 @@ class _Walk:
                 if size > MOST_BYTES:
                     self._large += 1
                     return None
-                data = os.read(opened.fd, size)
-            if kind(data[:HEAD]):
+                data = read(opened.fd, size)
+            if not data or kind(data[:HEAD]):
                 return None
             return as_shown(decode(data)[0]).removesuffix("\n")
         except (ToolError, UnicodeDecodeError):
