@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from itertools import chain, islice, takewhile, zip_longest
 from typing import NamedTuple
 
@@ -111,7 +112,7 @@ class _Index:
         """Where the next thing begins that is shown as another, how long that is, and how much longer it."""
         found = next(self._others, None)
         self._start = found.start() if found else sys.maxsize
-        self._length = len(as_shown(found[0])) if found else 1
+        self._length = 4 if found and len(found[0]) == 1 else 1
         self._more = len(found[0]) - self._length if found else 0
 
 
@@ -132,9 +133,11 @@ def _lines(text: str, places: Iterator[_Place]) -> tuple[int, ...]:
 def _woven(text: str, seen: str, old: str, new: str) -> Iterator[str]:
     """The pieces of the text, with the new passage where it showed the old one."""
     done = 0
+    # There may be very many, and hardly two kinds of them.
+    fit = cache(partial(_fitted, old, new))
     for start, end in _places(text, seen, old):
         yield text[done:start]
-        yield _fitted(old, new, text[start:end], _end_near(text, start))
+        yield fit(text[start:end], _end_near(text, start))
         done = end
     yield text[done:]
 
