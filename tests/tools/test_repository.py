@@ -86,6 +86,53 @@ def test_the_inside_of_a_repository_is_not_one(workspace):
     assert "inside of a repository" in clean(workspace / "inner/deep", workspace)
 
 
+@pytest.mark.parametrize("missing", ["HEAD", "objects", "refs"])
+def test_what_git_would_pass_over_is_not_taken_for_the_repository(workspace, missing):
+    """It would go on to the next one up, or out of the workspace."""
+    git(workspace / "inner", "init", "-q")
+    assert clean(workspace / "inner", workspace) == workspace / "inner"
+    found = workspace / "inner/.git" / missing
+    found.rename(workspace / "elsewhere")
+    assert "not a whole one" in clean(workspace / "inner", workspace)
+    assert "not a whole one" in clean(workspace / "inner/deep", workspace)
+    found.mkdir() if missing == "HEAD" else found.write_text("")
+    assert "not a whole one" in clean(workspace / "inner", workspace)
+    (workspace / "elsewhere").rename(workspace / "inner/.git/other")
+    (found.rmdir if missing == "HEAD" else found.unlink)()
+    found.symlink_to("other")
+    assert "tied to others" in clean(workspace / "inner", workspace)
+
+
+@pytest.mark.parametrize("head", ["", "main", "ref: heads/main", "ref: ", "0" * 39, "x" * 300])
+def test_a_head_that_git_would_not_follow_makes_no_repository(workspace, head):
+    (workspace / ".git/HEAD").write_text(head)
+    assert "not a whole one" in clean(workspace, workspace)
+
+
+def test_a_head_without_a_branch_makes_one(workspace):
+    (workspace / ".git/HEAD").write_text("0" * 40 + "\n")
+    assert clean(workspace, workspace) == workspace
+
+
+def test_each_repository_on_the_way_up_must_be_clean(workspace):
+    git(workspace / "inner", "init", "-q")
+    with (workspace / ".git/config").open("a") as file:
+        file.write('[filter "x"]\n\tclean = ./run\n')
+    for place in (workspace, workspace / "inner", workspace / "inner/deep"):
+        assert "not known to be harmless" in clean(place, workspace)
+    # What is above the workspace is not git's to find.
+    assert clean(workspace / "inner", workspace / "inner") == workspace / "inner"
+
+
+@pytest.mark.parametrize("link", ["refs", "packed-refs", "objects/00", "objects/pack/x.pack"])
+def test_a_repository_with_links_in_it_may_show_another(workspace, link):
+    place = workspace / ".git" / link
+    if place.exists():
+        place.rename(workspace / "elsewhere")
+    place.symlink_to(workspace / "elsewhere")
+    assert "tied to others" in clean(workspace, workspace)
+
+
 def test_a_repository_elsewhere_is_not_followed(workspace):
     (workspace / "inner/.git").write_text("gitdir: ../.git\n")
     assert "somewhere else" in clean(workspace / "inner", workspace)
@@ -123,5 +170,5 @@ def test_settings_that_cannot_be_read_are_not_clean(workspace):
     assert "not an ordinary file" in clean(workspace, workspace)
     config.unlink()
     assert "cannot be read" in clean(workspace, workspace)
-    config.symlink_to(workspace / "a")
+    config.mkdir()
     assert "not an ordinary file" in clean(workspace, workspace)

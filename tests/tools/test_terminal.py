@@ -12,7 +12,7 @@ from holdfast.core.approval import covers
 from holdfast.errors import ToolError
 from holdfast.ports import ToolUse
 from holdfast.testing.contracts import ToolContract
-from holdfast.tools.gate import SAFE_ENVIRONMENT
+from holdfast.tools.gate import safe_environment
 from holdfast.tools.jail import open_jail
 from holdfast.tools.terminal import SYSTEM_PATH, Terminal, _home
 
@@ -355,8 +355,11 @@ async def test_what_runs_unasked_without_a_jail_gets_the_environment_it_was_judg
             while (found := new[0].environ()).pop("HOLDFAST_CALL", "").startswith("call_") is False:
                 await anyio.sleep(0.005)
         tasks.cancel_scope.cancel()
-    assert found == found | SAFE_ENVIRONMENT
-    assert set(found) - set(SAFE_ENVIRONMENT) <= {"PWD", "SHLVL", "_", "OLDPWD"}
+    safe = safe_environment(workspace)
+    assert found == found | safe
+    assert set(found) - set(safe) <= {"PWD", "SHLVL", "_", "OLDPWD"}
+    # Git looks for no repository above the workspace.
+    assert found["GIT_CEILING_DIRECTORIES"] == str(workspace.parent)
 
 
 async def test_what_is_refused_does_not_run_whoever_asks(workspace, free):

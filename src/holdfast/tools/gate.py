@@ -70,6 +70,12 @@ SAFE_ENVIRONMENT: Mapping[str, str] = {
     **{f"GIT_CONFIG_VALUE_{i}": value for i, (_, value) in enumerate(_GIT_SETTINGS)},
 }
 
+
+def safe_environment(workspace: Path) -> Mapping[str, str]:
+    """The same for a workspace, as it is really called: git finds no repository above it."""
+    return {**SAFE_ENVIRONMENT, "GIT_CEILING_DIRECTORIES": str(workspace.parent)}
+
+
 #: A yes to one use says nothing about the next: these run what a text, a file or a host tells them.
 _RUNNERS = re.compile(
     r"(?:ba|da|z|k|a|fi|c|tc)?sh|python[\d.]*|pypy\d?|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
+_LARGEST_HEAD = 256
 _LARGEST_SETTINGS = 64 * 1024
 _LARGEST_INDEX = 8 * 1024 * 1024
 
@@ -22,6 +24,7 @@ _SETTING = re.compile(
     re.IGNORECASE,
 )
 _SECTION = re.compile(r'\[(core|remote|branch|user)(?: "[\w./@+-]+")?\]', re.IGNORECASE)
+_HEAD = re.compile(rb"(?:ref: refs/\S+|[0-9a-f]{40})\n?")
 #: A module of another repository, which has settings of its own, as the index has it.
 _GITLINK = b"\0\0\xe0\0"
 
@@ -29,25 +32,28 @@ _GITLINK = b"\0\0\xe0\0"
 def clean(directory: Path, workspace: Path) -> Path | str:
     """The root of the repository that git would find from here, or why git may not be run.
 
-    It must be within the workspace and in the ordinary shape, tied to no other repository, for
-    git would look into those as well.
+    It must be within the workspace, whole and in the ordinary shape, and tied to no other
+    repository, for git would look into those as well. The same goes for those further up: git
+    takes the next one for a reason that we might not know of.
     """
     try:
-        root = _found(directory, workspace)
-        return root if isinstance(root, str) else _tied(root) or root
+        return _found(directory, workspace)
     except (OSError, UnicodeDecodeError):
         return "its repository cannot be read"
 
 
 def _found(directory: Path, workspace: Path) -> Path | str:
+    found: Path | None = None
     for place in (directory, *directory.parents):
         if os.path.lexists(place / ".git"):
-            return place
-        if (place / "HEAD").exists():
+            if why := _tied(place):
+                return why
+            found = found or place
+        elif (place / "HEAD").exists():
             return "this directory looks like the inside of a repository"
         if place == workspace:
             break
-    return "there is no repository within the workspace"
+    return found or "there is no repository within the workspace"
 
 
 def _tied(root: Path) -> str:
@@ -57,7 +63,29 @@ def _tied(root: Path) -> str:
     odd = ("commondir", "config.worktree", "modules", "objects/info/alternates")
     if any(os.path.lexists(inside / each) for each in odd) or (root / ".gitmodules").exists():
         return "its repository is tied to others"
+    if any(_linked(inside / each) for each in ("", "objects", "objects/pack")):
+        return "its repository is tied to others"
+    if not _whole(inside):
+        return "its repository is not a whole one"
     return _settings(inside / "config") or _index(inside)
+
+
+def _linked(folder: Path) -> bool:
+    """Whether something in it is really somewhere else."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        return any(entry.is_symlink() for entry in entries)
+    return False
+
+
+def _whole(inside: Path) -> bool:
+    """What git passes over, if this is not so, to look further up."""
+    head = inside / "HEAD"
+    return (
+        all(os.access(f"{inside}/{each}/", os.X_OK) for each in ("objects", "refs"))
+        and head.is_file()
+        and head.lstat().st_size < _LARGEST_HEAD
+        and _HEAD.fullmatch(head.read_bytes()) is not None
+    )
 
 
 def _settings(file: Path) -> str:

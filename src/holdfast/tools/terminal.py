@@ -230,9 +230,9 @@ class Terminal:
     def _environment(self, given: Arguments, gate: Gate) -> Mapping[str, str]:
         if self._jail_for(given):
             return self._inside
-        from holdfast.tools.gate import SAFE_ENVIRONMENT
+        from holdfast.tools.gate import safe_environment
 
-        return SAFE_ENVIRONMENT if gate == "auto" else self._outside
+        return safe_environment(Path(self.workspace).resolve()) if gate == "auto" else self._outside
 
     def _binding(self, given: Arguments, directory: Path, gate: Gate) -> str:
         jail = self._jail_for(given)
