@@ -35,13 +35,40 @@ def test_what_is_read_through_a_tree_includes_its_secrets(why, workspace):
     assert why("grep -r x .") == ""
     assert why("rg x") == ""
     (workspace / "src/.env").write_text("KEY=1")
-    for text in ("grep -r x", "grep -rn x src", "rg -g '.e*' x", "cd src && grep -r x"):
+    # What is hidden is searched by rg if a file in the tree says so.
+    for text in ("grep -r x", "grep -rn x src", "rg -g '.e*' x", "cd src && grep -r x", "rg x"):
         assert "src/.env" in why(text), text
-    # What is hidden is not searched by rg unless a pattern asks for it.
-    assert why("rg x") == ""
     assert why("grep x src") == ""
-    (workspace / "src/server.pem").write_text("")
-    assert "server.pem" in why("rg x")
+
+
+def test_a_name_that_is_a_secret_in_one_folder_only_is_one_there(why, workspace):
+    (workspace / "src/config.json").write_text("{}")
+    assert why("grep -r x .") == ""
+    (workspace / "src/.docker").mkdir()
+    (workspace / "src/.docker/config.json").write_text("{}")
+    (workspace / "src/way").symlink_to(".docker")
+    for place in (".", "src", "src/.docker", "src/way", "src/way/"):
+        assert "config.json, which looks like a secret" in why(f"grep -r x {place}"), place
+        assert "config.json, which looks like a secret" in why(f"rg x {place}"), place
+
+
+def test_a_folder_of_secrets_is_not_read_from_within(workspace):
+    (workspace / ".aws").mkdir()
+    (workspace / ".aws/config").write_text("x")
+    places = Places(str(workspace), (str(workspace / ".aws"),))
+    inside = str(workspace / ".aws")
+    # What the workspace is called is nobody's secret.
+    assert objection(parse("grep -r x"), Places(inside, (inside,))) == ""
+    for text in ("grep -r x", "rg x", "rg --files", "grep -r x .", "cat config"):
+        assert "secret" in objection(parse(text), places), text
+
+
+def test_a_dash_is_also_a_name(why, workspace):
+    for text in ("cat < -", "cat -", "test -f -", "ls -- -", "diff - README.md", "wc -l 0< -"):
+        assert why(text) == "", text
+    (workspace / "-").symlink_to("../outside.txt")
+    for text in ("cat < -", "cat -", "test -f -", "ls -- -", "diff - README.md", "wc -l 0< -"):
+        assert "outside the workspace" in why(text), text
 
 
 def test_a_large_tree_is_not_looked_through_to_its_end(workspace):
@@ -70,6 +97,9 @@ def test_ours_within_a_tree_is_not_read(workspace):
     places = Places(str(workspace), (str(workspace),), (str(workspace / "src/x"),))
     assert "ours" in objection(parse("grep -r x src"), places)
     assert objection(parse("grep -r x build"), places) == ""
+    (workspace / "all").symlink_to("src")
+    for text in ("grep -r x all", "rg x all", "grep -r x all/"):
+        assert "ours" in objection(parse(text), places), text
 
 
 def test_a_link_may_lead_anywhere_within(why, workspace):

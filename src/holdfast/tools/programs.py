@@ -154,8 +154,7 @@ PROGRAMS: Mapping[str, Program] = {
     "nl": Program(_options("-b=text -n=text -w=number -s=text -v=number -i=number")),
     "pwd": Program(_options("-P -L"), ""),
     "realpath": Program(_options("-e -m -s -q -z")),
-    # Not --pre and --hostname-bin, which run programs; not -L; and nothing that shows what is
-    # hidden, but a pattern of files does, so then hidden secrets count.
+    # Not --pre and --hostname-bin, which run programs; not -L.
     "rg": Program(
         _options(
             "-i -n -c -l -o -w -x -F -v -s -S -q -H -N -U -e=text -m=number -A=number -B=number"

@@ -45,7 +45,7 @@ class Found(Struct):
 
     paths: int = MOST_PATHS
     entries: int = MOST_ENTRIES
-    clean: set[tuple[str, bool]] = field(default_factory=set)
+    clean: set[str] = field(default_factory=set)
     repositories: dict[str, Path | str] = field(default_factory=dict)
 
 
@@ -119,21 +119,23 @@ def _told(name: str, program: Program, arguments: Sequence[str], places: Places)
         return ""
     patterned = program.operands == "pattern" and not given & {"-e", "--files"}
     paths = operands[1:] if patterned else operands
+    deep = program.deep == "*" or not given.isdisjoint(program.deep.split())
+    if deep and not paths:
+        paths = ["."]
     for path in paths:
         if why := _path(path, places):
             return why
-    if program.deep and (program.deep == "*" or set(program.deep.split()) & given):
-        return _deep(paths, places, hidden=program.deep != "*" or "-g" in given)
-    return ""
+    return _deep(paths, places) if deep else ""
 
 
 # --- paths -----------------------------------------------------------------------------
 
 
 def _path(path: str, places: Places) -> str:
-    """Why a path may not be read, wherever the script may be by then."""
-    if path == "-":
-        return ""
+    """Why a path may not be read, wherever the script may be by then.
+
+    That goes for `-` as well: some take it for their input, and others for a file of that name.
+    """
     if is_secret(path):
         return f"reads {path}, which looks like a secret"
     places.found.paths -= len(places.directories)
@@ -174,36 +176,40 @@ def _moved(command: Command, places: Places) -> Places | str:
     return replace(places, directories=directories)
 
 
-def _deep(paths: Sequence[str], places: Places, *, hidden: bool) -> str:
-    """Why all that is beneath these may not be read."""
+def _deep(paths: Sequence[str], places: Places) -> str:
+    """Why all that is beneath these may not be read, also what is hidden: a file in the tree can tell
+    `rg` to look there."""
     for directory in places.directories:
-        for path in paths or (".",):
-            top = os.path.normpath(os.path.join(directory, path))  # noqa: PTH118
+        for path in paths:
+            # A link that is named is followed.
+            top = os.path.realpath(os.path.join(directory, path))  # noqa: PTH118
             if any(beneath(each, top) for each in places.ours):
                 return f"reads all of {path}, and files of ours are there"
-            if (top, hidden) in places.found.clean:
+            if top in places.found.clean:
                 continue
-            if secret := _secret_beneath(top, places.found, hidden=hidden):
+            if secret := _secret_beneath(top, places):
                 if places.found.entries < 0:
                     return f"reads all of {path}, and that is too much to look through for secrets"
                 within = os.path.relpath(secret, directory)
                 return f"would also read {within}, which looks like a secret"
-            places.found.clean.add((top, hidden))
+            places.found.clean.add(top)
     return ""
 
 
-def _secret_beneath(top: str, found: Found, *, hidden: bool) -> str:
+def _secret_beneath(top: str, places: Places) -> str:
     """The first secret in a tree, or where there was too much to look at."""
+    found = places.found
     ahead = [top]
     while ahead:
-        with suppress(OSError), os.scandir(ahead.pop()) as entries:
+        folder = ahead.pop()
+        # Some names are a secret's in one folder only.
+        inside = "" if folder == places.workspace else f"{os.path.basename(folder)}/"  # noqa: PTH119
+        with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 found.entries -= 1
                 if found.entries < 0:
                     return entry.path
-                if not hidden and entry.name.startswith("."):
-                    continue
-                if is_secret(entry.name):
+                if is_secret(inside + entry.name):
                     return entry.path
                 if entry.is_dir(follow_symlinks=False):
                     ahead.append(entry.path)
@@ -263,7 +269,7 @@ def _diff(arguments: Sequence[str], places: Places) -> str:
     for directory in places.directories:
         for path in told[1]:
             # Two directories are compared file by file, links and secrets and all.
-            if path != "-" and Path(directory, path).is_dir():
+            if Path(directory, path).is_dir():
                 return f"compares directories ({path})"
     return ""
 
