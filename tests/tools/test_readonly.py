@@ -114,6 +114,10 @@ CHANGES = (
     ("cd src && cat a.py", ""),
     ("cd src && cat ../README.md", "outside"),
     ("cd src; cat a.py < /etc/passwd", "outside"),
+    ("cd src && cat < a.py", ""),
+    ("cd src && cat < out", "outside"),
+    ("cd src && ! cat < out | head", "outside"),
+    ("cd src || cat README.md | wc < out 2>/dev/null && ls", "outside"),
     ("cd /etc", "outside"),
     ("cd inner-dir", "link"),
     ("cd src a", "one plain cd"),
@@ -128,6 +132,7 @@ CHANGES = (
 
 def test_a_plain_cd_is_followed(why, workspace):
     (workspace / "inner-dir").symlink_to("src")
+    (workspace / "src/out").symlink_to("../../outside.txt")
     for text, cause in CHANGES:
         found = why(text)
         assert cause in found and bool(found) == bool(cause), (text, found)

@@ -93,7 +93,6 @@ _NAMES = {
     "test_command": "a condition",
 }
 
-
 #: Instead of the number of a command, for a part that is no word of one: it stands for itself, or
 #: it begins with a number that would be part of a word right before it.
 _APART, _JOINS = -1, -2
@@ -296,7 +295,7 @@ class _Reading:
 
     def __init__(self, source: bytes) -> None:
         self._source = source
-        self._ahead: list[Node] = []
+        self._ahead: list[Node | Command] = []
         #: Where each part begins and ends, and the number of the command whose word it is.
         self._parts: list[tuple[int, int, int]] = []
         self.commands: list[Command] = []
@@ -305,7 +304,8 @@ class _Reading:
     def read(self, root: Node) -> None:
         self._ahead = [root]
         while self._ahead:
-            self._visit(self._ahead.pop())
+            part = self._ahead.pop()
+            self.commands.append(part) if isinstance(part, Command) else self._visit(part)
 
     def tiled(self) -> bool:
         """Whether only blanks stand between the parts, and at least one between two words."""
@@ -386,15 +386,15 @@ class _Reading:
         if body.type == "command":
             self._command(body, redirects)
             return
-        # A group, or nothing at all: its redirections are a command without words. To the grammar
-        # also what stands behind the last command of several.
+        # A group, several commands or none: their redirections are a command without words. It comes
+        # last, for in `cd a && cat < b` it is a/b that is read.
         if body.type in _REDIRECTS:
             body, redirects = redirects[0] if redirects else body, [body, *redirects]
         found = [self._redirection(each) for each in redirects if each.type in _REDIRECTS]
-        self._add(Command(redirections=tuple(found)), [])
         if body.type not in _HOLDERS:
             self.beyond.append("a redirection of several commands")
         inner = [each for redirect in redirects for each in redirect.children]
+        self._ahead.append(Command(redirections=tuple(found)))
         self._ahead.extend(reversed([*([] if body in redirects else [body]), *inner]))
 
     def _redirection(self, node: Node) -> Redirection:
