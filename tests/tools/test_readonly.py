@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.tools.readonly import Found, Places, is_secret, objection
 from holdfast.tools.shell import Command, Script, parse
-from tests.tools.corpus import furnish
+from tests.tools.corpus import furnish, git
 
 
 @pytest.fixture
@@ -20,7 +20,18 @@ def why(workspace):
 
 @pytest.mark.parametrize(
     "path",
-    [".env", "a/.env", ".ENV", "HEAD:.env", "a/.ssh/x", "x.pem", "id_rsa", "．env", ".netrc"],
+    [
+        ".env",
+        "a/.env",
+        ".ENV",
+        "HEAD:.env",
+        ":(top).env",
+        "a/.ssh/x",
+        "x.pem",
+        "id_rsa",
+        "．env",
+        ".netrc",
+    ],
 )
 def test_names_that_secrets_have_are_known(path):
     assert is_secret(path)
@@ -199,6 +210,78 @@ def test_git_is_not_run_where_its_settings_name_a_program(why, workspace):
         file.write("[core]\n\tfsmonitor = ./run\n")
     assert "fsmonitor" in why("git status")
     assert why("ls") == ""
+
+
+SHOWING = """
+    git diff
+    git diff HEAD~1
+    git diff --cached
+    git diff --check
+    git diff --stat -p
+    git diff -U0 --name-only
+    git diff -- README.md
+    git show
+    git show HEAD
+    git show --stat HEAD
+    git show 0123abcd
+    git --no-pager log -p
+    git log --patch -3
+    git log -U1
+    git log -S secret --oneline
+    git log -G ^KEY=a
+    git log -p -- '.e*'
+    cd src && git diff
+"""
+BRIEF = """
+    git status
+    git log
+    git log --stat -5
+    git diff --stat
+    git diff --name-only HEAD~1
+    git diff --quiet
+    git ls-files
+    git blame README.md
+    git branch -a
+"""
+
+
+def test_git_shows_no_content_where_a_secret_is_tracked(why, workspace):
+    for line in (*SHOWING.strip().splitlines(), *BRIEF.strip().splitlines()):
+        assert why(line.strip()) == "", line
+    (workspace / "src/.env").write_text("KEY=1")
+    assert why("git diff") == ""
+    git(workspace, "add", "-f", "src/.env")
+    for line in SHOWING.strip().splitlines():
+        assert "src/.env, which looks like a secret" in why(line.strip()), line
+    for line in BRIEF.strip().splitlines():
+        assert why(line.strip()) == "", line
+
+
+@pytest.mark.parametrize("name", [".ENV", "ｘ.pem", ".docker/config.json", "a/credentials.json/b"])
+def test_a_tracked_secret_is_known_however_it_is_spelled(why, workspace, name):
+    for other in (name, ".env.example", "a.keys", "ünder.txt"):
+        (workspace / other).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / other).write_text("")
+    git(workspace, "add", "-f", ".env.example", "a.keys", "ünder.txt")
+    assert why("git diff") == ""
+    git(workspace, "add", "-f", name)
+    assert name in why("git diff")
+
+
+def test_an_index_that_cannot_be_read_may_hold_secrets(why, workspace):
+    git(workspace, "update-index", "--index-version", "4")
+    assert why("git status") == ""
+    assert "may hold secrets" in why("git diff")
+
+
+def test_so_many_names_of_an_index_are_looked_at_and_no_more(workspace):
+    for number in range(9):
+        (workspace / f"ü{number}").write_text("")
+    git(workspace, "add", "-A")
+    places = Places(str(workspace), (str(workspace),), found=Found(entries=9))
+    assert objection(parse("git diff;" * 9), places) == ""
+    places = Places(str(workspace), (str(workspace),), found=Found(entries=8))
+    assert "may hold secrets" in objection(parse("git diff"), places)
 
 
 def test_a_command_without_words_does_nothing(workspace):

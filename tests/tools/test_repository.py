@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.repository import clean
+from holdfast.tools.repository import MOST_TRACKED, clean, tracked
 from tests.tools.corpus import git
 
 HARMLESS = """
@@ -172,3 +172,30 @@ def test_settings_that_cannot_be_read_are_not_clean(workspace):
     assert "cannot be read" in clean(workspace, workspace)
     config.mkdir()
     assert "not an ordinary file" in clean(workspace, workspace)
+
+
+def test_what_is_tracked_is_read_from_the_index(workspace):
+    assert tracked(workspace) == ["a"]
+    names = sorted([f"inner/{'x' * length}" for length in range(1, 20)] + ["ü", "inner/deep/.env"])
+    for name in names:
+        (workspace / name).write_text("")
+    git(workspace, "add", "-A")
+    # An entry of zeros, and one with more flags than others.
+    nothing = "0" * 39 + "1"
+    git(workspace, "update-index", "--add", "--cacheinfo", f"100644,{nothing},inner/none")
+    git(workspace, "update-index", "--skip-worktree", "inner/x")
+    assert tracked(workspace) == sorted(["a", "inner/none", *names])
+    (workspace / ".git/index").unlink()
+    assert tracked(workspace) == []
+
+
+def test_an_index_that_cannot_be_read_to_its_end_says_nothing(workspace):
+    index = workspace / ".git/index"
+    whole = index.read_bytes()
+    count = MOST_TRACKED + 1
+    for data in (b"", whole[:70], b"x" + whole, whole[:8] + count.to_bytes(4) + whole[12:]):
+        index.write_bytes(data)
+        assert tracked(workspace) is None
+    index.write_bytes(whole)
+    git(workspace, "update-index", "--index-version", "4")
+    assert tracked(workspace) is None

@@ -29,10 +29,13 @@ _MOST_PLACES = 8
 
 #: All the names in one pattern, for a tree may hold thousands of files.
 _SECRET = re.compile(
-    "(?:^|[/:])(?:"
+    "(?:^|[/:)])(?:"
     + "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names.SECRET)
     + ")(?=[/:]|$)"
 )
+
+#: What is in each of the names, whatever else is.
+_HINTS = tuple({max(name.split("*"), key=len) for name in names.SECRET})
 
 _LINES = re.compile(r"(\d+|\$)(,(\d+|\$))?p(;(\d+|\$)(,(\d+|\$))?p)*")
 _FORMAT = re.compile(r"(?:[^%\\]|%%|\\[nt]|%[-0]?\d*(?:\.\d+)?[sdiuxX])*")
@@ -47,6 +50,8 @@ class Found(Struct):
     entries: int = MOST_ENTRIES
     clean: set[str] = field(default_factory=set)
     repositories: dict[str, Path | str] = field(default_factory=dict)
+    #: What speaks against showing files of a repository.
+    tracked: dict[Path, str] = field(default_factory=dict)
 
 
 class Places(Struct, frozen=True):
@@ -72,8 +77,9 @@ def objection(script: Script, places: Places) -> str:
 
 
 def is_secret(path: str) -> bool:
-    """Also where it stands behind a revision, as in `HEAD:.env`."""
-    return bool(_SECRET.search(names.fold(path))) and names.is_secret(path.replace(":", "/"))
+    """Also where it stands behind a revision, as in `HEAD:.env`, or behind git's `:(top)`."""
+    plain = names.fold(path)
+    return bool(_SECRET.search(plain)) and names.is_secret(re.sub("[:)]", "/", plain))
 
 
 def _objection(command: Command, places: Places) -> str:
@@ -305,6 +311,15 @@ def _within(places: Places, root: Path, directory: str) -> Places:
     return Places(str(root), (directory,), found=places.found)
 
 
+_WITHOUT_CONTENT = frozenset(
+    {"--stat", "--shortstat", "--numstat", "--summary", "--name-only", "--name-status", "--quiet"}
+)
+#: Also what can be asked as often as it takes to guess.
+_WITH_CONTENT = frozenset(
+    {"-p", "--patch", "-U", "--unified", "--word-diff", "--check", "-S", "-G"}
+)
+
+
 def _git(arguments: Sequence[str], places: Places) -> str:
     words = arguments[1:] if arguments[:1] == ["--no-pager"] else arguments
     subcommand, *rest = words or [""]
@@ -324,7 +339,43 @@ def _git(arguments: Sequence[str], places: Places) -> str:
         # Two files of which one is outside the repository are compared like any others.
         if why := _told(f"git {subcommand}", program, rest, _within(places, found, directory)):
             return why
+        if _shows(subcommand, program, rest) and (why := _tracked(found, places.found)):
+            return why
     return ""
+
+
+def _shows(subcommand: str, program: Program, rest: Sequence[str]) -> bool:
+    """Whether contents of files are shown. `show` does if it is given nothing but a file's hash."""
+    told = taken(subcommand, program, rest)
+    assert not isinstance(told, str)
+    if subcommand == "diff":
+        return bool(told[0] & _WITH_CONTENT) or not told[0] & _WITHOUT_CONTENT
+    return subcommand == "show" or (subcommand == "log" and bool(told[0] & _WITH_CONTENT))
+
+
+def _tracked(root: Path, found: Found) -> str:
+    """Why contents of the files that are tracked now may not be shown. History may have held more."""
+    if root not in found.tracked:
+        found.tracked[root] = _judged(repository.tracked(root), found)
+    return found.tracked[root]
+
+
+def _judged(tracked: Sequence[str] | None, found: Found) -> str:
+    all_of_it = "\n".join(tracked or ()).lower()
+    # There may be thousands of names, and to look at one by itself takes long.
+    hints = [hint for hint in _HINTS if hint in all_of_it]
+    doubtful = [
+        name
+        for name in tracked or ()
+        if not name.isascii() or any(hint in name.lower() for hint in hints)
+    ]
+    found.entries -= len(doubtful)
+    if tracked is None or found.entries < 0:
+        return (
+            "shows files of a repository that may hold secrets, for it is too much to look through"
+        )
+    secret = next(filter(is_secret, doubtful), "")
+    return f"may show {secret}, which looks like a secret" if secret else ""
 
 
 _BY_HAND: Mapping[str, Callable[[Sequence[str], Places], str]] = {

@@ -16,6 +16,8 @@ from stat import S_ISDIR, S_ISREG
 _LARGEST_HEAD = 256
 _LARGEST_SETTINGS = 64 * 1024
 _LARGEST_INDEX = 8 * 1024 * 1024
+#: Files in an index whose names are read.
+MOST_TRACKED = 20_000
 
 _SETTING = re.compile(
     r"core\.(repositoryformatversion=0|filemode=\w+|bare=false|logallrefupdates=\w+|ignorecase=\w+"
@@ -25,6 +27,9 @@ _SETTING = re.compile(
 )
 _SECTION = re.compile(r'\[(core|remote|branch|user)(?: "[\w./@+-]+")?\]', re.IGNORECASE)
 _HEAD = re.compile(rb"(?:ref: refs/\S+|[0-9a-f]{40})\n?")
+#: Of the index, with names in full.
+_VERSIONS = (b"\0\0\0\2", b"\0\0\0\3")
+_EXTENDED = 0x40
 #: A module of another repository, which has settings of its own, as the index has it.
 _GITLINK = b"\0\0\xe0\0"
 
@@ -123,3 +128,28 @@ def _index(inside: Path) -> str:
     ):
         return "its index may hold other repositories"
     return ""
+
+
+def tracked(root: Path) -> list[str] | None:
+    """The names of the files in the index of a clean repository. None if they cannot be told."""
+    try:
+        data = (root / ".git/index").read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return None
+    count = int.from_bytes(data[8:12])
+    if data[:4] != b"DIRC" or data[4:8] not in _VERSIONS or count > MOST_TRACKED:
+        return None
+    found: list[bytes] = []
+    at = 12
+    try:
+        for _ in range(count):
+            start = at + (64 if data[at + 60] & _EXTENDED else 62)
+            end = data.index(b"\0", start)
+            found.append(data[start:end])
+            # Filled up to a multiple of eight, with one zero at least.
+            at += (end - at + 8) // 8 * 8
+    except (IndexError, ValueError):
+        return None
+    return [os.fsdecode(name) for name in found]
