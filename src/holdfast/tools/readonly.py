@@ -364,11 +364,9 @@ def _judged(tracked: Sequence[str] | None, found: Found) -> str:
     all_of_it = "\n".join(tracked or ()).lower()
     # There may be thousands of names, and to look at one by itself takes long.
     hints = [hint for hint in _HINTS if hint in all_of_it]
-    doubtful = [
-        name
-        for name in tracked or ()
-        if not name.isascii() or any(hint in name.lower() for hint in hints)
-    ]
+    doubtful: Sequence[str] = ()
+    if tracked and (hints or not all_of_it.isascii()):
+        doubtful = [n for n in tracked if not n.isascii() or any(h in n.lower() for h in hints)]
     found.entries -= len(doubtful)
     if tracked is None or found.entries < 0:
         return (

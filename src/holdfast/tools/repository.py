@@ -152,4 +152,4 @@ def tracked(root: Path) -> list[str] | None:
             at += (end - at + 8) // 8 * 8
     except (IndexError, ValueError):
         return None
-    return [os.fsdecode(name) for name in found]
+    return os.fsdecode(b"\0".join(found)).split("\0") if found else []
