@@ -645,6 +645,7 @@ def furnish(workspace, beside):
     (workspace / "link-dir").symlink_to("/etc")
     (workspace / "ours-link").symlink_to(beside / "ours")
     git(workspace, "init", "-q", "-b", "main")
+    git(workspace, "remote", "add", "origin", "https://example.com/x.git")
     git(workspace, "add", "README.md", "src")
     git(workspace, "commit", "-q", "-m", "first")
     git(workspace, "commit", "-q", "--allow-empty", "-m", "second")

@@ -124,95 +124,14 @@ def test_a_standing_yes_may_cover_one_command_of_literal_words(ruled, command, w
     assert ruled(command).words == words
 
 
-MAY_RUN_ANYTHING = """
-    touch x; touch y
-    touch x | cat
-    touch x > y
-    touch $x
-    touch *
-    touch $(id)
-    A=1 touch x
-    touch x &
-    (touch x)
-    touch x ...
-    ./touch x
-    /usr/bin/touch x
-    python3 -c 1
-    python3.11 x.py
-    bash x.sh
-    sh -c 'touch x'
-    perl x
-    node x
-    env touch x
-    sudo touch x
-    xargs touch
-    find . -exec touch {} +
-    git
-    git -c a.b=c push
-    git -C x push
-    git --no-pager
-    npm run build
-    pnpm run x
-    yarn run x
-    npm exec x
-    npx x
-    npm
-    uv run x
-    make test
-    eval touch
-    exec touch
-    command touch
-    nohup touch x
-    timeout 5 touch x
-    ssh host touch x
-    docker run x
-    awk 1
-    sed -i s/a/b/ x
-    vim x
-    tar xf x
-    [ -f x ]
-    touch 'x
-"""
-
-
 def test_no_standing_yes_is_possible_for_what_may_run_anything(ruled):
-    for command in MAY_RUN_ANYTHING.strip().splitlines():
-        ruling = ruled(command.strip())
-        assert ruling.gate == "ask" and ruling.words == (), command
-
-
-PROJECT = """
-    npm test
-    npm ci
-    npm install
-    yarn build
-    pytest -q 'tests/a b'
-    cargo test
-    cargo build
-    pip install -e .
-    pip3.11 install x
-    go test ./...
-    mvn verify
-    gradle build
-    poetry install
-    bundle install
-    composer install
-    dotnet test
-    tsc
-"""
-
-
-def test_no_standing_yes_takes_code_of_the_workspace_out_of_the_jail(ruled):
-    """It can be written unasked and in the jail; then the same words run something else."""
-    for line in PROJECT.strip().splitlines():
-        command = line.strip()
-        free = ruled(command)
-        assert (free.gate, free.words) == ("ask", ()), command
-        assert ruled(command, jailed=True).words, command
+    for command in ("python3 x.py", "pwsh x", "npm test", "git bisect run ./x", "touch x; touch y"):
+        for jailed in (False, True):
+            assert ruled(command, jailed=jailed).words == (), command
 
 
 def test_a_standing_yes_may_be_given_to_what_is_asked_about_in_a_jail(ruled):
-    assert ruled("git push", jailed=True).words == ("git", "push")
+    assert ruled("git push origin main", jailed=True).words == ("git", "push", "origin", "main")
 
 
 # --- places ----------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from holdfast.core.messages import Gate
 from holdfast.tools.perils import TOO_MUCH, Scene, question, refusal
-from holdfast.tools.programs import git_words
 from holdfast.tools.readonly import Places, beneath, objection
 from holdfast.tools.shell import Script, parse, roughly
+from holdfast.tools.standing import standing
 from holdfast.tools.wrappers import revealed
 
 LONGEST = 64 * 1024
@@ -76,34 +76,6 @@ def safe_environment(workspace: Path) -> Mapping[str, str]:
     return {**SAFE_ENVIRONMENT, "GIT_CEILING_DIRECTORIES": str(workspace.parent)}
 
 
-#: A yes to one use says nothing about the next: these run what a text, a file or a host tells them.
-_RUNNERS = re.compile(
-    r"(?:ba|da|z|k|a|fi|c|tc)?sh|python[\d.]*|pypy\d?|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php"
-    r"|lua(?:jit)?[\d.]*|tclsh|Rscript|julia|ghci?|java|g?awk|mawk|nawk|sed|ed|ex|vim?|nvim|emacs"
-    r"|less|more|man|env|sudo|doas|su|pkexec|runuser|xargs|parallel|nice|ionice|nohup|timeout|time"
-    r"|stdbuf|setsid|command|builtin|exec|eval|source|\.|trap|alias|unalias|export|declare|typeset"
-    r"|enable|hash|bind|set|shopt|busybox|chroot|unshare|nsenter|watch|flock|strace|ltrace|gdb"
-    r"|script|expect|screen|tmux|at|batch|crontab|systemd-run|docker|podman|nerdctl|kubectl|helm"
-    r"|ssh|scp|sftp|rsync|curl|wget|nc|ncat|socat|make|gmake|cmake|ninja|just|task|rake|tox|nox"
-    r"|npx|pnpx|bunx|uvx|pipx|cd|pushd|coproc|tar|zip|osascript|sqlite3|psql|mysql|kill|pkill|killall"
-)
-#: These run what a project says: its tests, its build, its settings, what it depends on.
-_BUILDERS = re.compile(
-    r"npm|pnpm|yarn|bun|pip[\d.]*|pytest|py\.test|coverage|mypy|pylint|pyright|sphinx-build|pre-commit"
-    r"|uv|poetry|pipenv|hatch|pdm|conda|mamba|cargo|rustc|go|mvnd?|gradle|ant|sbt|lein|clj|dotnet"
-    r"|msbuild|nuget|bundler?|gem|rails|rspec|composer|phpunit|artisan|mix|rebar3|stack|cabal|swift"
-    r"|xcodebuild|pod|flutter|dart|bazel(?:isk)?|buck2?|pants|meson|scons|ctest|autoreconf|configure"
-    r"|jest|vitest|mocha|karma|ava|eslint|prettier|stylelint|tsc|tsx|ts-node|webpack|vite|rollup"
-    r"|esbuild|parcel|next|nuxt|ng|vue|svelte-kit|gulp|grunt|turbo|nx|lerna|cypress|playwright"
-    r"|terraform|tofu|pulumi|ansible(?:-\w+)?|vagrant|packer|serverless|direnv|mise|asdf|nix(?:-\w+)?"
-    r"|gcc|g\+\+|clang(?:\+\+)?|cc|c\+\+|ld"
-)
-_PACKAGERS = frozenset(
-    {"npm", "pnpm", "yarn", "uv", "poetry", "pipenv", "hatch", "pdm", "cargo", "go"}
-)
-_RUNNING = frozenset({"run", "run-script", "exec", "dlx", "x", "start", "shell", "generate"})
-
-
 class Ruling(Struct, frozen=True):
     """What became of a command at the gate.
 
@@ -124,10 +96,12 @@ def judge(
     directory: Path,
     ours: Sequence[Path] = (),
     pid: int = 0,
+    path: str = "",
 ) -> Ruling:
     """Rule on a command that would run in `directory`, which is in the workspace.
 
-    `ours` is what no command may touch, and `pid` is our own process.
+    `ours` is what no command may touch, `pid` is our own process, and `path` the PATH that the
+    command would have if a person agreed to it.
     """
     if why := _unreadable(command):
         return Ruling("refuse", why)
@@ -152,39 +126,8 @@ def judge(
         why = TOO_MUCH
     else:
         why = _unsafe(script, Places(root, (place,), kept))
-    words = standing(script, jailed=jailed) if script else ()
+    words = standing(script, workspace=root, directory=place, path=path) if script else ()
     return _ruling("ask", why, words) if why else Ruling("auto", words=words)
-
-
-def standing(script: Script, *, jailed: bool) -> tuple[str, ...]:
-    """The words that a standing yes may cover. None for what runs whatever it is given.
-
-    Nor, without a jail, for what runs code of the workspace: who may write there unasked would
-    decide what the yes was given to.
-    """
-    if not script.plain or len(script.commands) != 1:
-        return ()
-    only = script.commands[0]
-    words = tuple(word for word in only.words if word is not None)
-    simple = len(words) == len(only.words) > 0 and not only.assignments and not only.redirections
-    # Three dots are our sign for "and whatever follows".
-    if not simple or words[-1] == "..." or "/" in words[0] or _runs_others(words):
-        return ()
-    if not jailed and _BUILDERS.fullmatch(words[0]):
-        return ()
-    return words
-
-
-def _runs_others(words: tuple[str, ...]) -> bool:
-    name, *rest = words
-    if name == "git":
-        # An option before the subcommand can name a program.
-        return not rest or git_words(words) != tuple(rest)
-    if name == "find":
-        return any(re.match(r"-(exec|ok)", word) for word in rest)
-    if name in _PACKAGERS:
-        return not rest or any(word in _RUNNING for word in rest)
-    return _RUNNERS.fullmatch(name) is not None
 
 
 def _unsafe(script: Script | None, places: Places) -> str:

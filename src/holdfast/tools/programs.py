@@ -93,41 +93,41 @@ def _fits(kind: str, value: str) -> bool:
 # --- the list --------------------------------------------------------------------------
 
 
-def _options(listed: str) -> Mapping[str, str]:
+def options(listed: str) -> Mapping[str, str]:
     """From `-l -n=number --color=joined`. See Program."""
     return {option: kind for option, _, kind in (each.partition("=") for each in listed.split())}
 
 
 PROGRAMS: Mapping[str, Program] = {
-    "basename": Program(_options("-a -z -s=text --multiple --suffix=text"), "text"),
+    "basename": Program(options("-a -z -s=text --multiple --suffix=text"), "text"),
     "cat": Program(
-        _options("-n -b -s -E -A -T -v -e -t -u --number --number-nonblank --squeeze-blank")
+        options("-n -b -s -E -A -T -v -e -t -u --number --number-nonblank --squeeze-blank")
     ),
     "cut": Program(
-        _options(
+        options(
             "-d=text -f=text -c=text -b=text -s -z --delimiter=text --fields=text"
             " --characters=text --bytes=text --complement --only-delimited --output-delimiter=text"
         )
     ),
     "date": Program(
-        _options("-u -I -R -d=text --utc --date=text --iso-8601=joined --rfc-3339=text"), "text"
+        options("-u -I -R -d=text --utc --date=text --iso-8601=joined --rfc-3339=text"), "text"
     ),
     # Not -r, which follows links; not -l, which runs pr.
     "diff": Program(
-        _options(
+        options(
             "-u -q -i -w -b -B -a -s -y -c -U=number -C=number -W=number --brief --unified=joined"
             " --color=joined --side-by-side --ignore-case --ignore-all-space --text"
         ),
         most=2,
     ),
-    "dirname": Program(_options("-z --zero"), "text"),
+    "dirname": Program(options("-z --zero"), "text"),
     "du": Program(
-        _options("-s -h -a -c -k -m -b -d=number --summarize --human-readable --max-depth=number")
+        options("-s -h -a -c -k -m -b -d=number --summarize --human-readable --max-depth=number")
     ),
     "false": Program({}, ""),
     # Not -R, which follows links; not -f, which reads patterns from anywhere.
     "grep": Program(
-        _options(
+        options(
             "-i -v -n -c -l -L -o -w -x -E -F -G -P -q -s -h -H -r -a -I -b -z -e=text -m=number"
             " -A=number -B=number -C=number --include=text --exclude=text --exclude-dir=text"
             " --color=joined --ignore-case --line-number --count --only-matching --recursive"
@@ -140,23 +140,23 @@ PROGRAMS: Mapping[str, Program] = {
         deep="-r --recursive",
     ),
     "head": Program(
-        _options("-n=number -c=number -q -v -z --lines=number --bytes=number --quiet"), counts=True
+        options("-n=number -c=number -q -v -z --lines=number --bytes=number --quiet"), counts=True
     ),
     # Not -L and -H, which follow links.
     "ls": Program(
-        _options(
+        options(
             "-a -A -l -h -1 -R -r -t -S -d -F -p -i -s -n -g -o -G -c -u -U -X -C -x -m -k -Q -N -q"
             " -b -B -v --all --almost-all --human-readable --recursive --reverse --directory"
             " --classify --color=joined --sort=text --time=text --group-directories-first --full-time"
             " --size --inode"
         )
     ),
-    "nl": Program(_options("-b=text -n=text -w=number -s=text -v=number -i=number")),
-    "pwd": Program(_options("-P -L"), ""),
-    "realpath": Program(_options("-e -m -s -q -z")),
+    "nl": Program(options("-b=text -n=text -w=number -s=text -v=number -i=number")),
+    "pwd": Program(options("-P -L"), ""),
+    "realpath": Program(options("-e -m -s -q -z")),
     # Not --pre and --hostname-bin, which run programs; not -L.
     "rg": Program(
-        _options(
+        options(
             "-i -n -c -l -o -w -x -F -v -s -S -q -H -N -U -e=text -m=number -A=number -B=number"
             " -C=number -g=text -t=text -T=text --files --ignore-case --line-number --count"
             " --files-with-matches --only-matching --word-regexp --fixed-strings --smart-case"
@@ -168,31 +168,31 @@ PROGRAMS: Mapping[str, Program] = {
     ),
     # Not -o, -T, --compress-program and --files0-from; not -m, which goes through other files.
     "sort": Program(
-        _options(
+        options(
             "-n -r -u -f -b -d -g -h -V -M -s -z -c -C -i -k=text -t=text --numeric-sort --reverse"
             " --unique --ignore-case --human-numeric-sort --version-sort --stable --key=text"
             " --field-separator=text --check"
         )
     ),
-    "stat": Program(_options("-c=text -t -f --format=text --printf=text --terse --file-system")),
+    "stat": Program(options("-c=text -t -f --format=text --printf=text --terse --file-system")),
     # Not -f, -F and --retry: it would not end.
     "tail": Program(
-        _options("-n=number -c=number -q -v -z --lines=number --bytes=number --quiet"), counts=True
+        options("-n=number -c=number -q -v -z --lines=number --bytes=number --quiet"), counts=True
     ),
     "tr": Program(
-        _options("-d -s -c -C -t --delete --squeeze-repeats --complement --truncate-set1"), "text"
+        options("-d -s -c -C -t --delete --squeeze-repeats --complement --truncate-set1"), "text"
     ),
     "true": Program({}, ""),
-    "uname": Program(_options("-a -s -r -m -n -v -o -p -i"), ""),
+    "uname": Program(options("-a -s -r -m -n -v -o -p -i"), ""),
     # A second operand is where it writes.
     "uniq": Program(
-        _options(
+        options(
             "-c -d -u -i -D -z -f=number -s=number -w=number --count --repeated --unique"
             " --ignore-case"
         ),
         most=1,
     ),
-    "wc": Program(_options("-l -w -c -m -L --lines --words --bytes --chars --max-line-length")),
+    "wc": Program(options("-l -w -c -m -L --lines --words --bytes --chars --max-line-length")),
 }
 
 _SHOWN = (
@@ -210,29 +210,29 @@ _LOGGED = _SHOWN + (
 #: What git may be asked, in a repository that is clean.
 GIT: Mapping[str, Program] = {
     "blame": Program(
-        _options("-L=text -w -s -e -l -t -M -C --date=joined --porcelain --line-porcelain")
+        options("-L=text -w -s -e -l -t -M -C --date=joined --porcelain --line-porcelain")
     ),
     # With a name it would make a branch.
     "branch": Program(
-        _options("-a -r -v -vv --list --all --remotes --verbose --show-current --no-color"), ""
+        options("-a -r -v -vv --list --all --remotes --verbose --show-current --no-color"), ""
     ),
-    "diff": Program(_options(_SHOWN + " --cached --staged --check --merge-base")),
-    "log": Program(_options(_LOGGED), counts=True),
+    "diff": Program(options(_SHOWN + " --cached --staged --check --merge-base")),
+    "log": Program(options(_LOGGED), counts=True),
     "ls-files": Program(
-        _options(
+        options(
             "-c -d -m -o -i -s -t -u -z --cached --deleted --modified --others --stage --unmerged"
             " --exclude-standard --full-name"
         )
     ),
     "rev-parse": Program(
-        _options(
+        options(
             "--show-toplevel --abbrev-ref --short=joined --verify -q --quiet --git-dir"
             " --is-inside-work-tree --show-prefix --show-cdup --symbolic-full-name"
         )
     ),
-    "show": Program(_options(_LOGGED)),
+    "show": Program(options(_LOGGED)),
     "status": Program(
-        _options(
+        options(
             "-s -b -u=joined -z --short --branch --porcelain=joined --long --show-stash --ignored=joined"
             " --untracked-files=joined --ahead-behind --no-ahead-behind --no-renames"
         )

@@ -27,6 +27,9 @@ _SETTING = re.compile(
 )
 _SECTION = re.compile(r'\[(core|remote|branch|user)(?: "[\w./@+-]+")?\]', re.IGNORECASE)
 _HEAD = re.compile(rb"(?:ref: refs/\S+|[0-9a-f]{40})\n?")
+#: The name of a remote, or another section.
+_REMOTE = re.compile(r'\[(?:remote "([^"]+)"\])?', re.IGNORECASE)
+_FAR = re.compile(r"(?:https?|ssh|git)://\w|[\w.][\w.-]*@[\w.][\w.-]*:")
 #: Of the index, with names in full.
 _VERSIONS = (b"\0\0\0\2", b"\0\0\0\3")
 _EXTENDED = 0x40
@@ -128,6 +131,36 @@ def _index(inside: Path) -> str:
     ):
         return "its index may hold other repositories"
     return ""
+
+
+def remotes(directory: Path, workspace: Path) -> set[str] | None:
+    """The other repositories that this one knows, by name. None where git may run something when
+    it does more than look: a hook here, or those of a repository that is a folder."""
+    root = clean(directory, workspace)
+    if isinstance(root, str):
+        return None
+    found: set[str] = set()
+    try:
+        with suppress(FileNotFoundError):
+            if any(hook.suffix != ".sample" for hook in (root / ".git/hooks").iterdir()):
+                return None
+        name = ""
+        for line in (root / ".git/config").read_bytes().decode().split("\n"):
+            if opened := _REMOTE.match(line.strip()):
+                name = opened[1] or ""
+            key, _, value = line.partition("=")
+            if key.strip().lower() == "url":
+                if not is_far(value.strip()):
+                    return None
+                found.add(name)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return found
+
+
+def is_far(url: str) -> bool:
+    """Whether this is a repository on another machine, as git would read it."""
+    return _FAR.match(url) is not None
 
 
 def tracked(root: Path) -> list[str] | None:

@@ -190,6 +190,7 @@ class Terminal:
             directory=directory,
             ours=self._ours if jail else (*self._ours, *self._kept),
             pid=os.getpid(),
+            path=self._outside["PATH"],
         )
         gate = self._gate(ruling.gate, given)
         reasons = (*(self._wants(given) if gate == "ask" else ()), ruling.reason)
