@@ -421,6 +421,45 @@ ls;;ls
 ｌｓ
 ls‐l
 cat "READ\
+cat < nook/-
+cd nook && cat < -
+cd nook && cat -
+cd nook && test -r - && wc -l < -
+cd nook && head -3 0< -
+cd nook && ! cat < out
+cd nook && cat < out | head -1
+cd nook || cat README.md | wc < out 2>/dev/null
+cd nook && nl < inner/../out
+cd hollow && git status
+cd hollow && git diff
+cd hollow/deep && git log
+cd evil/hollow && git status
+cd evil/hollow && git diff --stat
+cd evil/whole && git status
+cd kept && git diff
+cd kept && git diff --cached
+cd kept && git diff --check
+cd kept && git diff --stat -p
+cd kept && git show HEAD
+cd kept && git show --stat 8baef1b4
+cd kept && git log -p
+cd kept && git log -p -- '.e*'
+cd kept && git log -U1 --all
+cd kept && git log -S API_KEY --oneline
+cd kept && git show ':(icase).ENV'
+git diff ':(top).env'
+git show HEAD:./.docker/./config.json
+git log -p -- ':(glob)**/.env'
+git blame -- src/../.env
+grep -r auth nook/.docker
+grep -r auth nook/way
+grep -rl auth nook
+rg auth nook/way/
+rg KEY hidden
+rg -n KEY
+rg --files-with-matches KEY hidden
+cd nook/.aws && grep -r key
+cd nook/.aws && rg key
 """.strip().splitlines()
 ASKED += [
     "cat READ\\\nME.md",
@@ -522,6 +561,11 @@ cp -r src copy
 mv README.md other
 sed -i 's/a/b/' README.md
 find . -name '*.py' -exec grep -l main {} +
+find . -name '*.pyc' -delete
+find . -name '*.orig' -exec rm {} +
+git restore --staged .
+git rebase --abort
+docker --version
 for f in src/*.py; do echo "$f"; done
 if [ -f Makefile ]; then make; fi
 export A=1; ./run.sh
@@ -611,6 +655,10 @@ rm -rf build/*
 rm -r $(cat names)
 cd src && rm -rf ../many
 find . -name '*' -delete
+find . -delete -name '*.pyc'
+find . -name '*.pyc' -o -type f -delete
+find . -name 'man[y]' -exec rm -rf {} +
+git restore --staged --worktree .
 find many -exec rm {} ;
 find many -type f | xargs rm -rf
 shred -u many/*
@@ -649,6 +697,32 @@ def furnish(workspace, beside):
     git(workspace, "add", "README.md", "src")
     git(workspace, "commit", "-q", "-m", "first")
     git(workspace, "commit", "-q", "--allow-empty", "-m", "second")
+
+
+def lure(workspace):
+    """What looks harmless and is not, in folders that nothing else speaks of."""
+    nook, evil, kept = workspace / "nook", workspace / "evil", workspace / "kept"
+    for folder in (nook / ".docker", nook / ".aws", nook / "inner", evil, kept):
+        folder.mkdir(parents=True)
+    for name in ("-", "out"):
+        (nook / name).symlink_to("../../outside.txt")
+    (nook / ".docker/config.json").write_text("{}")
+    (nook / ".aws/config").write_text("key")
+    (nook / "way").symlink_to(".docker")
+    (workspace / "hidden").mkdir()
+    (workspace / "hidden/.env").write_text("API_KEY=1")
+    (workspace / "hidden/.ignore").write_text("!.env")
+    git(evil, "init", "-q")
+    with (evil / ".git/config").open("a") as file:
+        file.write('[filter "x"]\n\tclean = ./run\n')
+    git(evil, "init", "-q", "whole")
+    for hollow in (workspace / "hollow", evil / "hollow"):
+        (hollow / ".git").mkdir(parents=True)
+        (hollow / "deep").mkdir()
+        (hollow / ".git/config").write_text("[core]\n\tbare = false\n")
+    git(kept, "init", "-q")
+    (kept / ".env").write_text("API_KEY=1")
+    git(kept, "add", "-f", ".env")
 
 
 def git(workspace, *words):

@@ -14,6 +14,7 @@ from tests.tools.corpus import (
     READING,
     REFUSED,
     furnish,
+    lure,
 )
 
 PID = 4242
@@ -29,6 +30,7 @@ def workspace(beside):
     workspace = beside / "workspace"
     workspace.mkdir()
     furnish(workspace, beside)
+    lure(workspace)
     return workspace
 
 

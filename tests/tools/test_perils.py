@@ -1,7 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.tools.perils import MANY, Effort, Scene, question, refusal
+from holdfast.tools.counting import Effort
+from holdfast.tools.perils import MANY, Scene, question, refusal
 from holdfast.tools.shell import parse
 from holdfast.tools.wrappers import revealed
 
@@ -94,9 +95,61 @@ def test_up_to_twenty_files_are_deleted_unasked(scene, tmp_path):
     assert "more than 20" in asked("rm -r folder other", scene)
     assert "more than 20" in asked("cd folder && rm -r ../other deep ../folder", scene)
     assert asked("rm -r other none", scene) == ""
-    assert "more than 20" in asked("find . -name x -delete", scene)
+    assert asked("find . -name x -delete", scene) == ""
     assert asked("find folder -delete", scene) == ""
     assert asked("find folder -print", scene) == ""
+
+
+@pytest.fixture
+def built(scene, tmp_path):
+    """Many files, few of them made by a build."""
+    for number in range(MANY + 1):
+        (tmp_path / f"workspace/src/{number}.py").write_text("")
+    (tmp_path / "workspace/src/cache").mkdir()
+    (tmp_path / "workspace/src/cache/a.pyc").write_text("")
+    (tmp_path / "workspace/a.PYC").write_text("")
+    return scene
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find . -name '*.pyc' -delete",
+        "find . -iname '*.pyc' -type f -delete",
+        "find . -type f -name a.PYC -exec rm {} +",
+        "find src -maxdepth 1 -name '*.orig' -exec rm {} ';'",
+    ],
+)
+def test_what_find_deletes_by_name_is_counted_by_name(built, text):
+    assert asked(text, built) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find . -name '*.py' -delete",
+        "find . -iname '*.PY*' -delete",
+        "find . -delete -name '*.pyc'",
+        "find . -name '*.pyc' -o -delete",
+        "find . -name '*.pyc' , -delete",
+        "find . ! -name '*.pyc' -delete",
+        "find . -not -name '*.pyc' -delete",
+        "find . -path '*.pyc' -o -name x -delete",
+        "find . -name *.pyc -delete",
+        "find . -name '*.pyc' -exec rm -rf {} + -delete -o -exec rm {} +",
+        "find . -name 'sr[c]' -exec rm -rf {} +",
+        "find . -name . -exec rm -r {} +",
+    ],
+)
+def test_what_find_deletes_by_more_than_names_is_counted_whole(built, text):
+    assert "more than 20" in asked(text, built) or "cannot be counted" in asked(text, built)
+
+
+def test_names_without_end_are_many(scene, tmp_path):
+    for number in range(50):
+        (tmp_path / f"workspace/src/{number}").write_text("")
+    assert asked("find . -name x -delete", scene) == ""
+    assert asked("find . -name x -delete", replace(scene, effort=Effort(entries=40)))
 
 
 def test_a_link_is_one_file(scene, tmp_path):
@@ -111,7 +164,7 @@ def test_a_link_is_one_file(scene, tmp_path):
 
 
 def test_folders_without_end_are_many(scene, tmp_path):
-    for number in range(210):
+    for number in range(610):
         (tmp_path / f"workspace/deep/{number}").mkdir(parents=True)
     assert "more than 20" in asked("rm -r deep", scene)
     # All together, and not each by itself.
@@ -167,7 +220,16 @@ def test_rsync_may_go_about_here(scene):
         assert asked(text, scene)
 
 
+def test_to_ask_for_a_version_reaches_nowhere(scene):
+    for text in ("docker --version", "sudo --version", "kubectl --help"):
+        assert asked(text, scene) == ""
+    for text in ("docker --version ps", "docker ps", "git restore --staged --worktree .", "ssh"):
+        assert asked(text, scene)
+    for text in ("git restore -SW .", "git rebase main", "git rebase --abort x"):
+        assert asked(text, scene)
+
+
 def test_what_git_can_bring_back_is_not_asked_about(scene):
-    kept = "tag v1|branch x|stash|stash list|gc|worktree remove x|worktree add x|restore x|switch x"
+    kept = "restore --staged .|restore -S .|rebase --abort|rebase --quit|tag v1|branch x|stash|stash list|gc|worktree remove x|worktree add x|restore x|switch x"
     for words in (*kept.split("|"), "clean -n", "reflog", "reset x", "commit --amend", ""):
         assert asked(f"git {words}", scene) == "", words

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from posixpath import basename, join, normpath
 
@@ -18,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.tools import names
+from holdfast.tools.counting import Effort, everything, files, wanted
 from holdfast.tools.programs import git_words, shown
 from holdfast.tools.shell import Command, without_documents
 
@@ -50,24 +50,6 @@ _ITSELF = "the workspace itself"
 _ENDS = frozenset({"shutdown", "reboot", "halt", "poweroff", "kexec"})
 TOO_MUCH = "names more files than can be looked at"
 _FORMATS = frozenset({"mke2fs", "mkswap", "wipefs", "blkdiscard"})
-
-
-class Effort(Struct):
-    """What is left to spend on one judgement, however much there is to judge: names are looked up
-    and folders are read while everybody else waits."""
-
-    looks: int = 4000
-    operands: int = 100
-    folders: int = 200
-
-    @property
-    def spent(self) -> bool:
-        return self.looks < 0
-
-    def look(self, times: int) -> bool:
-        """Whether so much may still be looked up."""
-        self.looks -= times
-        return not self.spent
 
 
 class Scene(Struct, frozen=True):
@@ -323,6 +305,8 @@ def _secret(command: Command, effort: Effort) -> str:
 
 
 def _outside(command: Command, _: Scene) -> str:
+    if command.seen[1:] in (("--version",), ("--help",)):
+        return ""
     return f"reaches beyond the jail ({basename(command.seen[0])})"
 
 
@@ -336,24 +320,27 @@ def _rsync(command: Command, scene: Scene) -> str:
 def _rm(command: Command, scene: Scene) -> str:
     if not _flagged(command.seen, "rR", "--recursive"):
         return ""
-    return _counted(command, _operands, scene)
+    return _counted(command, _operands(command.seen), scene)
 
 
 def _deletes(command: Command, scene: Scene) -> str:
-    return _counted(command, _operands, scene)
+    return _counted(command, _operands(command.seen), scene)
 
 
 def _find(command: Command, scene: Scene) -> str:
     if not _deletes_found(command.seen):
         return ""
-    return _counted(command, lambda seen: seen[1 : _first_option(seen)] or ["."], scene)
+    starts = command.seen[1 : _first_option(command.seen)] or ["."]
+    return _counted(command, starts, scene, wanted(command))
 
 
 def _counted(
-    command: Command, targets: Callable[[Sequence[str]], Sequence[str]], scene: Scene
+    command: Command,
+    named: Sequence[str],
+    scene: Scene,
+    wants: Callable[[str], bool] = everything,
 ) -> str:
     """Many files are many whether they are named one by one or with the folder they are in."""
-    named = targets(command.seen)
     literal = set(command.words)
     unsure = [word for word in named if word not in literal]
     if unsure or not named:
@@ -366,29 +353,11 @@ def _counted(
         left = MANY
         for word in named:
             path = normpath(join(directory, word))
-            left -= _files(path, left, scene.effort) if _within(path, (scene.workspace,)) else 0
+            if _within(path, (scene.workspace,)):
+                left -= files(path, basename(word.rstrip("/")), left, scene.effort, wants)
             if left < 0:
                 return f"deletes more than {MANY} files ({word})"
     return ""
-
-
-def _files(path: str, enough: int, effort: Effort) -> int:
-    """How many files there are, counted until there are more than enough. No link is followed."""
-    if not os.path.isdir(path) or os.path.islink(path):  # noqa: PTH112, PTH114 (text, as all here)
-        return int(os.path.lexists(path))
-    found = 0
-    ahead = [path]
-    while ahead:
-        effort.folders -= 1
-        with suppress(OSError), os.scandir(ahead.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    ahead.append(entry.path)
-                else:
-                    found += 1
-                if found > enough or len(ahead) > effort.folders:
-                    return enough + 1
-    return found
 
 
 _WHOLE_TREE = frozenset({".", "./", ":/", "*", ":", ":/*"})
@@ -403,7 +372,18 @@ def _git(command: Command, _: Scene) -> str:
     words = git_words(command.seen)
     sends = words[:1] in (("push",), ("send-pack",))
     does = "sends work elsewhere" if sends else "rewrites history or loses work"
-    return f"{does} (git {' '.join(words[:3])})" if sends or _loses(words) else ""
+    return (
+        f"{does} (git {' '.join(words[:3])})"
+        if sends or (_loses(words) and not _keeps(words))
+        else ""
+    )
+
+
+def _keeps(words: Sequence[str]) -> bool:
+    """What goes back to how it was before, or touches no file."""
+    if words[0] == "restore":
+        return _flagged(words, "S", "--staged") and not _flagged(words, "W", "--worktree")
+    return tuple(words) in (("rebase", "--abort"), ("rebase", "--quit"))
 
 
 def _loses(words: Sequence[str]) -> bool:
