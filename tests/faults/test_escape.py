@@ -251,6 +251,39 @@ async def test_a_setuid_program_gives_nothing(cell):
     assert len(set((await cell.sh(copied)).output.split())) == 1
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        "os.chmod('own', 0o4755)",
+        "os.chmod('own', 0o2755)",
+        "os.fchmod(os.open('own', os.O_RDONLY), 0o4755)",
+        "os.chmod('own', 0o4755, dir_fd=os.open('.', os.O_RDONLY))",
+        "os.open('other', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "os.link(f'/proc/self/fd/{os.open(\".\", os.O_TMPFILE | os.O_RDWR, 0o4755)}', 'other')",
+        "os.mknod('other', 0o104755)",
+        "print(call(437, -100, b'other', struct.pack('QQQ', 0o101, 0o4755, 0), 24))",
+        "print(call(452, -100, b'own', 0o4755, 0))",
+    ],
+)
+async def test_no_program_is_left_that_gives_others_our_rights(cell, how):
+    """It would be ours, and root's if we are root: whoever runs it outside would be us."""
+    said = await cell.python(
+        "import struct\nos.umask(0); open('own', 'w').close()\n"
+        f"try: {how}\nexcept OSError as error: print(-error.errno)"
+    )
+    assert said in (str(-errno.EPERM), str(-errno.ENOSYS))
+    modes = {path.name: path.stat().st_mode & 0o6000 for path in cell.workspace.iterdir()}
+    assert set(modes.values()) == {0}, modes
+
+
+async def test_ordinary_modes_are_given(cell):
+    said = await cell.sh(
+        "set -e; echo x > a; chmod 755 a; chmod u-x,g+w a; mkdir -m 1777 b; install -m 755 a c;"
+        " cp -a a d; tar cf e a b; mkdir f; tar xpf e -C f; stat -c %a a b c d f/a f/b"
+    )
+    assert said.output.split() == ["675", "1777", "755", "675", "675", "1777"]
+
+
 async def test_settings_of_the_kernel_are_not_written(cell):
     """What is there is written again, so that nothing changes if it can be."""
     for name in ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory"):

@@ -3,7 +3,14 @@ from errno import ENOSYS, EPERM
 
 import pytest
 
-from holdfast.tools.seccomp import NEWEST, REFUSED, YIELDING, seccomp_filter
+from holdfast.tools.seccomp import (
+    GIVING_A_MODE,
+    NEWEST,
+    OPENING,
+    REFUSED,
+    YIELDING,
+    seccomp_filter,
+)
 
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
@@ -64,6 +71,7 @@ def test_a_call_that_was_not_judged_is_not_there(machine, arch):
     assert verdict(machine, NEWEST + 1, arch=arch) == ABSENCE
     assert verdict(machine, NEWEST, arch=arch) == ALLOWED
     assert verdict(machine, 435, arch=arch) == ABSENCE, "clone3"
+    assert verdict(machine, 437, arch=arch) == ABSENCE, "openat2"
 
 
 @machines
@@ -84,6 +92,33 @@ def test_the_first_process_is_not_made_to_yield_and_others_may_be(machine, arch)
         assert verdict(machine, numbers[column], 7 << 32 | 1, arch=arch) == REFUSAL, name
         for other in (0, 2, 4711):
             assert verdict(machine, numbers[column], other, arch=arch) == ALLOWED, name
+
+
+@machines
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (0o755, ALLOWED),
+        (0o1777, ALLOWED),
+        (0o100644, ALLOWED),
+        (0o4755, REFUSAL),
+        (0o2755, REFUSAL),
+        (1 << 32 | 0o104755, REFUSAL),
+    ],
+)
+def test_no_file_is_given_the_rights_of_its_owner_or_group(machine, arch, mode, expected):
+    column, create, temporary = list(CALLS).index(machine), 0o101, 0o20200001
+    for name, (numbers, at) in GIVING_A_MODE.items():
+        if numbers[column] is not None:
+            given = (*(0,) * at, mode)
+            assert verdict(machine, numbers[column], *given, arch=arch) == expected, name
+    for name, (numbers, at) in OPENING.items():
+        if numbers[column] is not None:
+            before = (0,) * at
+            for flags in (create, temporary):
+                given = (*before, flags, mode)
+                assert verdict(machine, numbers[column], *given, arch=arch) == expected, name
+            assert verdict(machine, numbers[column], *before, 1, mode, arch=arch) == ALLOWED, name
 
 
 @machines

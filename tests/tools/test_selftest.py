@@ -1,4 +1,5 @@
 import os
+import struct
 from io import FileIO
 from time import perf_counter
 
@@ -85,6 +86,11 @@ async def test_a_device_of_the_host_that_can_be_changed_is_found_out(jail, monke
     else:
         monkeypatch.setattr(module, "_nothing_to_read", lambda devices: FileIO(os.devnull))
     assert await failed(jail) == {"host's devices unchanged"}
+
+
+async def test_a_filter_that_lets_all_through_is_found_out(jail, monkeypatch):
+    monkeypatch.setattr(module, "_filter", lambda: struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000))
+    assert await failed(jail) == {"no program with our rights"}
 
 
 async def test_variables_of_ours_are_found_out(jail, monkeypatch):

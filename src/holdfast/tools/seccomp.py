@@ -78,6 +78,20 @@ YIELDING = {
     "sched_setaffinity": (203, 122),
 }
 
+#: Numbers of calls that give a file its mode, and the place of the mode among their arguments.
+GIVING_A_MODE = {
+    "chmod": ((90, None), 1),
+    "fchmod": ((91, 52), 1),
+    "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2),
+    "creat": ((85, None), 1),
+    "mknod": ((133, None), 1),
+    "mknodat": ((259, 33), 2),
+}
+#: Numbers of calls that give one only where they make a file, which their flags say; and the place
+#: of the flags. The mode comes after them, and is anything at all where no file is made.
+OPENING = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+
 #: The newest call that was judged. Newer ones are not there, as on an older kernel.
 NEWEST = 469
 
@@ -102,10 +116,13 @@ _MACHINES = {
         0xC00000B7, 1, clone=220, ioctl=29, setpriority=140, socket=198, socketpair=199
     ),
 }
-_CLONE3 = 435
+_CLONE3, _OPENAT2 = 435, 437
 _X32 = 0x40000000
 
 _CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x20000
+#: Whoever runs such a file outside has the rights of its owner or group, and those are ours.
+_SET_ID = 0o6000
+_CREATE = 0o100 | 0o20000000
 #: They put characters into a terminal as if somebody had typed them.
 _TYPING = (0x5412, 0x541C)
 #: The first process of the jail, by whose end all others die; and what is one process, and no group.
@@ -142,8 +159,10 @@ def _lines(machine: _Machine) -> Iterator[_Line]:
     yield _load(_NUMBER)
     yield from _if(_AT_LEAST, _X32, _end(_KILL))
     yield from _if(_AT_LEAST, NEWEST + 1, _end(_ABSENT))
-    # Its flags lie in memory, where a filter cannot look; without it the C library uses clone.
+    # What they are told lies in memory, where a filter cannot look; without them programs use
+    # clone and openat.
     yield from _if(_EQUAL, _CLONE3, _end(_ABSENT))
+    yield from _if(_EQUAL, _OPENAT2, _end(_ABSENT))
     for numbers in REFUSED.values():
         number = numbers[machine.column]
         if number is not None:
@@ -163,6 +182,7 @@ def _lines(machine: _Machine) -> Iterator[_Line]:
         _end(_ALLOW),
     )
     yield from _about_the_first(machine)
+    yield from _about_modes(machine)
     # No sockets of the host's services, whatever path they have; and of netlink only what
     # looking up an address needs.
     yield from _if(
@@ -201,6 +221,22 @@ def _about_the_first(machine: _Machine) -> Iterator[_Line]:
     # It is of the user and, with the shell, of a group.
     one = _if(_EQUAL, _ONE_PROCESS, _argument(1), *unless_it)
     yield from _if(_EQUAL, machine.setpriority, _argument(0), *one, _end(_REFUSE))
+
+
+def _about_modes(machine: _Machine) -> Iterator[_Line]:
+    """No program is made that gives others our rights. A filter does not see whether the group's
+    bit is for a folder, where it would do no harm; new folders inherit it all the same.
+    """
+    unless_set = (*_if(_ANY_OF, _SET_ID, _end(_REFUSE)), _end(_ALLOW))
+    for numbers, mode in GIVING_A_MODE.values():
+        number = numbers[machine.column]
+        if number is not None:
+            yield from _if(_EQUAL, number, _argument(mode), *unless_set)
+    for numbers, flags in OPENING.values():
+        number = numbers[machine.column]
+        if number is not None:
+            made = _if(_ANY_OF, _CREATE, _argument(flags + 1), *unless_set)
+            yield from _if(_EQUAL, number, _argument(flags), *made, _end(_ALLOW))
 
 
 def _load(offset: int) -> _Line:

@@ -53,6 +53,8 @@ held descriptors '! leads_out'
 chmod u+r /dev/null /proc/self/fd/0 2>/dev/null
 held names '! { mkdir -p .vscode && : > .vscode/.holdfast-probe; }'
 held socket '[ ! -e "$socket" ]'
+held rights ': > .holdfast-probe && ! chmod u+s .holdfast-probe'
+rm -f .holdfast-probe
 held filter 'grep -q "^Seccomp:.*2" /proc/self/status'
 tr '\0' '\n' < "/proc/$$/environ" | while IFS== read -r name value; do echo "variable $name"; done
 for name in $(compgen -e 2>/dev/null); do echo "variable $name"; done
@@ -110,6 +112,7 @@ def _seen(marks: Mapping[str, bool]) -> Iterator[Probe]:
         ("descriptors", "no way out in /proc", "no open file or folder of a process leads out"),
         ("names", "protected names", ".vscode cannot be written"),
         ("socket", "no sockets of services", "a socket in a folder for temporary files is hidden"),
+        ("rights", "no program with our rights", "no file can be given its owner's rights"),
         ("filter", "system calls filtered", "a filter is in force"),
     ):
         yield _probe(name, marks.get(mark, False), detail)
