@@ -164,13 +164,59 @@ async def test_a_hidden_file_in_the_workspace_is_neither_read_nor_written_nor_re
 
 @pytest.mark.parametrize(
     "name",
-    [".vscode/tasks.json", ".envrc", ".holdfast/x", "holdfast.toml", ".claude/x", ".mcp.json"],
+    [
+        *(".vscode/tasks.json", ".envrc", ".holdfast/x", "holdfast.toml", ".claude/x", ".mcp.json"),
+        *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".vimrc", ".gitconfig"),
+    ],
 )
 async def test_a_protected_name_that_is_absent_does_not_come_into_being(cell, name):
-    await cell.sh(f"mkdir -p {Path(name).parent}; echo x > {name}; mv {name} y; echo x > z")
-    await cell.sh(f"rmdir {name.partition('/')[0]}; rm -rf {name}; ln -s z {name}; cp z {name}")
-    there = {path.name for path in cell.workspace.iterdir()}
-    assert "z" in there and name.partition("/")[0] not in there
+    root, folder = name.partition("/")[0], Path(name).parent
+    for plant in (
+        f"mkdir -p {folder}; echo x > {name}",
+        f"rmdir {root}; rm -rf {root}; mkdir -p {folder}; cp z {name}",
+        f"rmdir {root}; mkdir -p made/{folder}; echo x > made/{name}; mv -T made/{root} {root}",
+        f"rmdir {root}; ln -s z {root}",
+    ):
+        await cell.sh(f"echo x > z; {plant}")
+        there = {path.name for path in cell.workspace.iterdir()}
+        assert "z" in there and root not in there
+
+
+@pytest.mark.parametrize("how", ["at once", "cancelled"])
+async def test_a_name_that_is_obeyed_later_is_there_for_a_moment_at_most(cell, how):
+    plant, seen = cell.workspace / ".bashrc", []
+
+    async def look(words):
+        with anyio.fail_after(5):
+            while plant.exists():
+                await anyio.sleep(0.01)
+        seen.append(words)
+
+    if how == "at once":
+        await cell.sh("echo x > .bashrc; echo up; sleep 1; ls -A", hear=look)
+        assert ".bashrc.aside1" in seen[1].split() and "came into being" in seen[2]
+    else:
+        with anyio.move_on_after(10) as scope:
+
+            async def enough(words):
+                scope.cancel()
+
+            await cell.sh("echo x > .bashrc; echo up; sleep 60", hear=enough)
+        assert any("came into being" in sentence for sentence in cell.ended)
+    assert not plant.exists()
+    assert (cell.workspace / ".bashrc.aside1").read_text() == "x\n"
+
+
+async def test_what_lies_elsewhere_is_not_called_something_else(cell):
+    (cell.outside / ".bashrc").write_text("mine")
+    await cell.sh(f"ln -s {cell.outside} x; ln -s {cell.outside}/.bashrc .bashrc")
+    assert [path.name for path in cell.outside.iterdir()] == [".bashrc"]
+
+
+async def test_what_a_command_makes_of_its_folder_has_hardly_anything_of_ours(cell):
+    await cell.sh("mkdir /tmp/copy; cp -r . /tmp/copy; mv /tmp/copy copy")
+    there = {path.name for path in (cell.workspace / "copy").iterdir()}
+    assert there <= {".git", "HEAD", ".vscode", ".envrc", "settings.toml"}
 
 
 async def test_a_protected_name_that_is_there_is_not_written(cell):
@@ -247,7 +293,7 @@ async def test_what_is_kept_is_read_and_not_written(cell):
 async def test_a_setuid_program_gives_nothing(cell):
     said = await cell.sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status | cut -f2")
     assert said.output.split() == ["0" * 16, "0" * 16, "1"]
-    copied = "cp /usr/bin/id own; chmod u+s own; ./own -u; id -u"
+    copied = "cp /usr/bin/id own; chmod u+s own 2>&-; ./own -u; id -u"
     assert len(set((await cell.sh(copied)).output.split())) == 1
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.jail_names import NAMES, bound, identities, pinned, protected, stand_ins
+from holdfast.tools.jail_names import AT_ONCE, bound, identities, pinned, protected, stand_ins
 
 pytestmark = pytest.mark.real_time
 
@@ -43,17 +43,17 @@ def names_of(workspace):
 
 
 def test_the_usual_names_and_a_repository_that_is_not_there(workspace):
-    assert names_of(workspace) == {*NAMES, ".git", "HEAD"}
+    assert names_of(workspace) == {*AT_ONCE, ".git", "HEAD"}
 
 
 def test_of_a_repository_what_git_obeys(repository):
-    assert names_of(repository) == {*NAMES, *OBEYED}
+    assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
-def test_start_up_files_that_are_there(workspace):
+def test_what_is_obeyed_later_if_it_is_there(workspace):
     (workspace / ".bashrc").touch()
-    assert ".bashrc" in names_of(workspace)
-    assert ".zshrc" not in names_of(workspace)
+    (workspace / ".claude").mkdir()
+    assert names_of(workspace) == {*AT_ONCE, ".git", "HEAD", ".bashrc", ".claude"}
 
 
 @pytest.mark.parametrize("value", [".husky/_", '".husky/_"', "./.husky/_"])
@@ -109,27 +109,27 @@ def test_a_value_is_read_as_git_reads_it(workspace, written):
     meant = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     (workspace / "HEAD").touch()
     (workspace / "config").write_text((workspace / "settings").read_text())
-    expected = {*NAMES, ".git", "HEAD", "config", "config.worktree", "hooks", "commondir"}
+    expected = {*AT_ONCE, ".git", "HEAD", "config", "config.worktree", "hooks", "commondir"}
     assert names_of(workspace) == {*expected, meant.rstrip("\0")}
 
 
 @pytest.mark.parametrize("value", ["~/hooks", "%(prefix)/hooks", "a\0b", "/usr/hooks", "../hooks"])
 def test_hooks_elsewhere_are_not_looked_for_here(repository, value):
     add_to(repository / ".git/config", f"[core]\nhooksPath = {value}\n")
-    assert names_of(repository) == {*NAMES, *OBEYED}
+    assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
 def test_other_working_trees_and_parts_are_protected_as_a_whole(repository):
     for name in ("worktrees/other", "modules/part"):
         (repository / ".git" / name).mkdir(parents=True)
-    assert names_of(repository) == {*NAMES, *OBEYED, ".git/worktrees", ".git/modules"}
+    assert names_of(repository) == {*AT_ONCE, *OBEYED, ".git/worktrees", ".git/modules"}
 
 
 def test_what_a_command_made_a_link_instead_locks_nobody_out(repository):
     (repository / ".git/worktrees").symlink_to(repository)
     (repository / ".git/modules").symlink_to("gone")
     (repository / ".bashrc").symlink_to("gone")
-    assert names_of(repository) == {*NAMES, *OBEYED}
+    assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
 def test_of_working_trees_our_own_can_be_worked_in(workspace):
@@ -164,7 +164,7 @@ def test_hooks_whose_folder_is_not_there_either(repository):
 
 def test_hooks_outside_are_read_only_anyway(repository):
     set_in(repository, "core.hooksPath", "/usr/share/hooks")
-    assert names_of(repository) == {*NAMES, *OBEYED}
+    assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
 def test_hooks_that_the_settings_of_a_working_tree_name(repository):
@@ -217,14 +217,14 @@ def test_settings_that_are_no_file_are_not_waited_for(repository):
 
 def test_a_second_working_tree_whose_folder_is_outside(workspace):
     (workspace / ".git").write_text("gitdir: ../main/.git/worktrees/work\n")
-    assert names_of(workspace) == {*NAMES, ".git"}
+    assert names_of(workspace) == {*AT_ONCE, ".git"}
 
 
 def test_a_repository_whose_folder_has_another_name(workspace):
     subprocess.run(["git", "init", "-q", "--bare", workspace / ".bare"], check=True)
     (workspace / ".git").write_text("gitdir: ./.bare\n")
     assert names_of(workspace) == {
-        *NAMES,
+        *AT_ONCE,
         ".git",
         *(name.replace(".git", ".bare") for name in OBEYED),
     }
@@ -283,7 +283,7 @@ async def test_what_somebody_put_there_meanwhile_is_kept(workspace):
 
 async def test_what_a_killed_process_left_is_removed_after_the_next_command(workspace):
     die_in_the_middle(workspace)
-    absent = {*NAMES, ".git", "HEAD"}
+    absent = {*AT_ONCE, ".git", "HEAD"}
     assert {path.name for path in workspace.iterdir()} == absent
     assert names_of(workspace) == absent, "an empty folder is not a repository"
     async with standing(workspace):
@@ -303,10 +303,10 @@ def die_in_the_middle(workspace):
 
 
 async def test_an_empty_folder_of_somebody_elses_is_kept(workspace):
-    (workspace / ".claude").mkdir()
+    (workspace / ".vscode").mkdir()
     async with standing(workspace):
         pass
-    assert [path.name for path in workspace.iterdir()] == [".claude"]
+    assert [path.name for path in workspace.iterdir()] == [".vscode"]
 
 
 async def test_a_workspace_that_another_has_locked_is_not_used(workspace):

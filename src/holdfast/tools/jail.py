@@ -24,6 +24,7 @@ from pathlib import Path
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import ToolError
 from holdfast.tools.confine import (
@@ -37,6 +38,7 @@ from holdfast.tools.confine import (
     owns_devices,
 )
 from holdfast.tools.homes import covered_folders, home, no_workspace, resolved
+from holdfast.tools.jail_arrivals import Arrivals
 from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
 from holdfast.tools.process import Finished, nobody_left, run_process
 from holdfast.tools.seccomp import seccomp_filter
@@ -121,9 +123,9 @@ class Jail(Struct, frozen=True):
                 made = confined(self.groups, self.limits.processes)
                 group = await stack.enter_async_context(made)
             nothing = stack.enter_context(_nothing_to_read(self.devices))
-            birth = _Birth(self, stack, group, network=network)
+            birth = _Birth(self, stack, group, ended, network=network)
             given = (f"{word}" for pair in birth.given.items() for word in pair)
-            return await run_process(
+            done = await run_process(
                 [str(self.bwrap), *given, "--chdir", str(cwd), "--", *self._shell(command)],
                 cwd="/",
                 # bwrap itself gets no more than the command, which can read what it was given.
@@ -141,6 +143,11 @@ class Jail(Struct, frozen=True):
                 door=door,
                 within=nullcontext if group is None else partial(entered, group),
             )
+        if not birth.aside:
+            return done
+        note = "".join(f"\n[{sentence}]\n" for sentence in birth.aside)
+        await hear(note)
+        return replace(done, output=done.output + note)
 
     def limit(self, pid: int) -> None:
         """Set what the process, and whoever it starts, may use at most."""
@@ -235,13 +242,23 @@ class _Birth:
     """
 
     def __init__(
-        self, jail: Jail, stack: AsyncExitStack, group: Path | None, *, network: bool
+        self,
+        jail: Jail,
+        stack: AsyncExitStack,
+        group: Path | None,
+        ended: Callable[[str], None],
+        *,
+        network: bool,
     ) -> None:
         self._jail, self._stack, self._group, self._network = jail, stack, group, network
+        self._ended = ended
         gate, self._key = map(stack.enter_context, _pipe())
         self._told, self._telling = map(stack.enter_context, _pipe())
         self._rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
         self._look: Callable[[], str | None] | None = None
+        self._arrivals: Arrivals | None = None
+        #: What was set aside, in a sentence each, once all is over.
+        self.aside: Sequence[str] = ()
         #: What bwrap reads and writes, by its option.
         self.given = {
             "--args": gate.fileno(),
@@ -258,8 +275,12 @@ class _Birth:
         jail.limit(pid)
         self._rules.write(_filter())
         self._rules.seek(0)
+        # First, so that it is done last: nobody is left then who could make another.
+        self._stack.push(self._look_again)
         made = stand_ins(jail.workspace, jail.kept, over=self.over)
         names = await self._stack.enter_async_context(made)
+        bound = {name.path.name for name in names if name.path.parent == jail.workspace}
+        self._arrivals = Arrivals(jail.workspace, bound)
         self._look = jail.guard(names)
         options = jail.options(names, network=self._network)
         self._key.write(os.fsencode("\0".join((*options, ""))))
@@ -272,7 +293,17 @@ class _Birth:
         return first is None or await nobody_left(int(first[1]), int(first[2]))
 
     def watch(self) -> str | None:
-        return self._look() if self._look else None
+        objection = self._arrivals.set_aside() if self._arrivals else None
+        return objection or (self._look() if self._look else None)
+
+    def _look_again(self, kind: object, *_: object) -> None:
+        """What is found is told with what the command said, or with the account of its end."""
+        found = self._arrivals.close() if self._arrivals else ()
+        if kind is None:
+            self.aside = found
+            return
+        for sentence in found:
+            self._ended(sentence)
 
 
 async def open_jail(

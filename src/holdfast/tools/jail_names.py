@@ -2,9 +2,11 @@
 
 A hook, an editor's task or a shell's start-up file that was planted in the jail would run outside
 of it later. So each of them is bound over itself, read-only. One that is not there must not come
-into being either, and something has to be there to mount over: an empty folder is made, and removed
-again. Git does not see empty folders, no program runs one, and `rmdir` cannot remove anything of
-value; so one that a crash leaves behind does no harm, and is removed after the next command.
+into being either. What is obeyed only when somebody starts a program is set aside if it does (see
+`jail_arrivals`). What an editor or a shell's prompt obeys at once must not be there for a moment,
+and something has to be there to mount over: an empty folder is made, and removed again. Git does
+not see empty folders, no program runs one, and `rmdir` cannot remove anything of value; so one that
+a crash leaves behind does no harm, and is removed after the next command.
 
 The folders on the way to a name are bound over themselves as well, writable, because a mount point
 cannot be renamed and its parent could.
@@ -31,13 +33,10 @@ import anyio
 from msgspec import Struct
 
 from holdfast.errors import ToolError
+from holdfast.tools.jail_arrivals import LATER
 
-#: Read by programs wherever they are started, some of them without asking.
-NAMES = ("holdfast.toml", ".vscode", ".envrc", ".mcp.json", ".claude")
-
-#: Read in a home, to which they may be linked from here. Protected if they are there; a link that
-#: a command has made of one leads its reader nowhere that the command could not write anyway.
-START_UP = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile")
+#: Obeyed as soon as they are there, by programs that look all the time.
+AT_ONCE = (".vscode", ".envrc")
 
 #: In a folder of git's, with what stands in for it when it is absent: a folder, or these words.
 #: `commondir` names another folder with hooks and settings; "." says that it is this one.
@@ -81,10 +80,9 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     A repository that is not there must not be made either: its settings would be the jail's, and
     git obeys them. `git init` says that it cannot write; one level further down it works.
     """
-    names = [Name(workspace / name) for name in NAMES]
+    names = [Name(workspace / name) for name in AT_ONCE]
     names += [Name(path) for path in kept if workspace in path.parents]
-    start_up = (f"{workspace}/{name}" for name in START_UP)
-    names += [Name(Path(path)) for path in start_up if _is_there(path)]
+    names += [Name(workspace / name) for name in LATER if _is_there(f"{workspace}/{name}")]
     names.append(Name(workspace / ".git"))
     folders = _git_folders(workspace)
     if not folders and not (workspace / ".git").is_file():
@@ -269,6 +267,7 @@ def _is_stand_in(folder: Path) -> bool:
 
 
 def _is_there(path: str) -> bool:
+    """Whether it can be bound. A link cannot; it is looked for afterwards as if it were absent."""
     return os.path.lexists(path) and not os.path.islink(path)  # noqa: PTH114
 
 
