@@ -265,6 +265,23 @@ async def test_a_device_of_the_host_is_not_changed(cell, name):
     assert changed_last(device) == before
 
 
+async def test_the_devices_of_the_jails_are_changed_by_none_of_them(cell):
+    for attempt in (
+        "chmod 600 /dev/null",
+        "chmod 777 /dev",
+        "rm -f /dev/zero",
+        "mv /dev/zero /dev/null",
+        "touch /dev/planted",
+        "mkdir /dev/planted",
+        "ln -sf /dev/zero /dev/null",
+        "chown 0 /dev/null",
+        "mknod /dev/planted p",
+    ):
+        await cell.fails(attempt, "denied", "not permitted", "Read-only", "busy", "Device or")
+    said = await cell.sh("cat /dev/null; echo x | cat /dev/stdin; echo y > /dev/fd/1; ls /dev/fd")
+    assert said.output.split()[:2] == ["x", "y"] and said.code == 0
+
+
 def changed_last(path):
     return path.stat().st_ctime_ns
 
@@ -591,18 +608,20 @@ async def test_nothing_is_mounted_or_unmounted(cell):
 
 
 async def test_nothing_is_typed_into_a_terminal(cell):
-    """There is none, and into one of its own a program cannot type either."""
+    """There is none, and into one of its own a program cannot type either. Root can have none."""
     said = await cell.python(
         "import fcntl, pty, termios\n"
         "try: os.open('/dev/tty', os.O_RDWR); print('a terminal', flush=True)\n"
         "except OSError as error: print(error.errno, flush=True)\n"
-        "ours, theirs = pty.openpty()\n"
+        "try: ours, theirs = pty.openpty()\n"
+        "except OSError: print('none'); sys.exit()\n"
         "if os.fork(): sys.exit(os.wait()[1])\n"
         "os.setsid(); fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)\n"
         "try: fcntl.ioctl(theirs, termios.TIOCSTI, b'x'); print('typed')\n"
         "except OSError as error: print(error.errno)"
     )
-    assert said.split() == [str(errno.ENXIO), str(errno.EPERM)]
+    second = str(errno.EPERM) if cell.jail.devices is None else "none"
+    assert said.split() == [str(errno.ENXIO), second]
 
 
 # --- greed ---------------------------------------------------------------------------------------

@@ -140,32 +140,61 @@ def test_the_devices_of_the_host_are_roots():
     assert owns_devices() is (os.getuid() == 0)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
+
+
+@only_root
 def test_devices_are_made_and_mended(tmp_path):
     folder = own_devices(tmp_path / "devices")
     (folder / "null").chmod(0)
     (folder / "zero").unlink()
-    assert own_devices(folder) == folder
-    found = {path.name: path.stat() for path in folder.iterdir()}
-    assert found.keys() == DEVICES.keys()
+    folder.chmod(0o777)
+    assert own_devices(tmp_path / "devices") == folder
+    found = {name: (folder / name).lstat() for name in DEVICES}
     assert {status.st_mode for status in found.values()} == {stat.S_IFCHR | 0o666}
     assert found["null"].st_rdev == Path(os.devnull).stat().st_rdev
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    others = {path.name for path in folder.iterdir()} - DEVICES.keys()
+    assert others == {"shm", "fd", "stdin", "stdout", "stderr"}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
-@pytest.mark.parametrize("what", ["file", "folder", "link", "other"])
+@only_root
+def test_devices_are_nobodys_and_out_of_reach_for_whoever_is_that_here(tmp_path):
+    folder = own_devices(tmp_path / "devices")
+    assert {path.lstat().st_uid for path in (folder, *folder.iterdir())} == {65534}
+    around = folder.parent.stat()
+    assert (around.st_uid, stat.S_IMODE(around.st_mode)) == (0, 0o700)
+
+
+@only_root
+def test_of_two_who_make_the_folder_one_is_first(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def late(new, path):
+        if path.endswith("/dev"):
+            monkeypatch.setattr("os.rename", rename)
+            own_devices(tmp_path / "devices")
+        rename(new, path)
+
+    monkeypatch.setattr("os.rename", late)
+    folder = own_devices(tmp_path / "devices")
+    assert [path.name for path in folder.parent.iterdir()] == ["dev"]
+
+
+@only_root
+@pytest.mark.parametrize("what", ["file", "folder", "link", "other", "owner"])
 def test_what_is_no_device_is_not_taken_for_one(tmp_path, what):
-    path = tmp_path / "devices/null"
-    path.parent.mkdir()
+    path = own_devices(tmp_path / "devices") / "null"
+    path.unlink()
     if what == "file":
         path.touch()
     elif what == "folder":
-        path.parent.rmdir()
-        path.parent.symlink_to(tmp_path)
+        (tmp_path / "devices").rename(tmp_path / "other")
+        (tmp_path / "devices").symlink_to(tmp_path / "other")
     elif what == "link":
         path.symlink_to(os.devnull)
     else:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7 if what == "other" else 3))
     with pytest.raises(OSError, match="is not what it should be"):
         own_devices(tmp_path / "devices")
 

@@ -376,7 +376,7 @@ def test_a_user_without_a_home_gets_one(monkeypatch):
 
 
 async def test_devices_that_are_gone_are_told(cell, tmp_path):
-    lost = Cell(replace(cell.jail, devices=tmp_path / "gone/devices"))
+    lost = Cell(replace(cell.jail, devices=tmp_path / "gone/devices/dev"))
     with pytest.raises(ToolError, match=r"no command can be run in the jail: .*No such file"):
         await lost("true")
 

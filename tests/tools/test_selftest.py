@@ -48,7 +48,8 @@ async def test_a_jail_with_holes_is_found_out(jail, monkeypatch):
         told = options(jail, names, network=True)
         # Nothing is covered, hidden or protected, and a folder outside can be written.
         outside = str(jail.workspace.parent)
-        return [*told[: told.index("--ro-bind") + 7], "--bind", outside, outside]
+        system = told[: told.index("--proc") + 2]
+        return [*system, "--dev", "/dev", "--bind", outside, outside]
 
     monkeypatch.setattr(Jail, "options", leaky)
     broken = await failed(jail)
@@ -82,7 +83,7 @@ async def test_a_folder_of_ours_that_is_open_in_the_jail_is_found_out(jail, monk
 async def test_a_device_of_the_host_that_can_be_changed_is_found_out(jail, monkeypatch, name):
     """Its mode is set to what it is, so that nothing changes but a time."""
     if name == "options":
-        monkeypatch.setattr(Jail, "_own_devices", lambda jail: ())
+        monkeypatch.setattr(Jail, "_devices", lambda jail: ("--dev", "/dev"))
     else:
         monkeypatch.setattr(module, "_nothing_to_read", lambda devices: FileIO(os.devnull))
     assert await failed(jail) == {"host's devices unchanged"}

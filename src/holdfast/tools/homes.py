@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,11 +18,19 @@ COVERED = ("/tmp", "/var/tmp", "/run", "/var/run", "/root", "/home", "/dev/shm")
 _SYSTEM = ("/", "/proc", "/dev")
 
 
-def covered_folders() -> Sequence[Path]:
+def covered_folders() -> Sequence[str]:
     """Folders that are replaced by empty ones in memory: each there is, and no two nested."""
-    there = [path for path in (*map(Path, COVERED), home()) if path.is_dir()]
-    real = dict.fromkeys(path for path in there if not path.is_symlink())
-    return [path for path in real if not any(parent in real for parent in path.parents)]
+    # As text, and one look at each: every command waits for this.
+    there = [path for path in dict.fromkeys((*COVERED, str(home()))) if _is_folder(path)]
+    return [path for path in there if not any(path.startswith(f"{one}/") for one in there)]
+
+
+def _is_folder(path: str) -> bool:
+    """Whether it is one itself, and no link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def home() -> Path:
