@@ -113,7 +113,8 @@ async def jail_for(settings: Settings) -> Jail | str:
     """The jail as it is configured, or why there is none."""
     if settings.tools.jail == "off":
         return "tools.jail is off"
-    from holdfast.tools.jail import Limits, open_jail
+    from holdfast.tools.jail import open_jail
+    from holdfast.tools.limits import Limits
 
     return await open_jail(
         settings.workspace,

@@ -20,7 +20,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import ToolError
-from holdfast.tools.jail import Limits, jail_environment, open_jail
+from holdfast.tools.jail import jail_environment, open_jail
+from holdfast.tools.limits import Limits
 
 pytestmark = pytest.mark.real_time
 

@@ -10,12 +10,8 @@ from msgspec.structs import replace
 
 from holdfast.errors import ToolError
 from holdfast.tools import jail as module
-from holdfast.tools.jail import (
-    Jail,
-    Limits,
-    jail_environment,
-    open_jail,
-)
+from holdfast.tools.jail import Jail, jail_environment, open_jail
+from holdfast.tools.limits import Limits
 from holdfast.tools.process import nobody_left
 
 pytestmark = pytest.mark.real_time
@@ -351,14 +347,6 @@ def test_a_profile_is_a_line_for_people():
 def test_a_jail_that_cannot_count_processes_says_so():
     jail = Jail(bwrap=Path("/b"), workspace=Path("/w"))
     assert jail.profile(network=False).endswith("no network, processes are not limited")
-
-
-@pytest.mark.parametrize(
-    ("release", "counts"), [("5.10.0-8-amd64", False), ("5.14.0", True), ("6.18.44-x", True)]
-)
-def test_older_kernels_count_all_processes_of_a_user(monkeypatch, release, counts):
-    monkeypatch.setattr("platform.release", lambda: release)
-    assert module._counts_by_namespace() is counts
 
 
 def test_an_environment_is_clean_and_takes_more():

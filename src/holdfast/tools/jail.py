@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
@@ -39,6 +38,7 @@ from holdfast.tools.confine import (
 from holdfast.tools.homes import covered_folders, home, no_workspace, resolved
 from holdfast.tools.jail_arrivals import Arrivals
 from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
+from holdfast.tools.limits import Limits, counts_by_namespace
 from holdfast.tools.process import Finished, nobody_left, run_process
 from holdfast.tools.seccomp import seccomp_filter
 
@@ -51,19 +51,6 @@ _MEBIBYTE = 1024 * 1024
 _RESOLVER = Path("/etc/resolv.conf")
 #: How bwrap tells which process is the first in the jail, and in which namespace.
 _FIRST = re.compile(rb'"child-pid": *([0-9]+).*"pid-namespace": *([0-9]+)', re.DOTALL)
-
-
-class Limits(Struct, frozen=True):
-    """What one command may use. Memory is counted for each process, as data it may write: some
-    programs reserve far more address space than they ever use. A mapping that is made to be shared
-    between processes is not counted. `scratch` is the size of each folder in memory."""
-
-    processes: int = 512
-    memory: int = 4096 * _MEBIBYTE
-    cpu: int = 3600
-    file_size: int = 10240 * _MEBIBYTE
-    open_files: int = 4096
-    scratch: int = 512 * _MEBIBYTE
 
 
 class Jail(Struct, frozen=True):
@@ -89,7 +76,7 @@ class Jail(Struct, frozen=True):
     @property
     def counts_processes(self) -> bool:
         """Whether the number of processes is limited."""
-        return self.groups is not None if os.getuid() == 0 else _counts_by_namespace()
+        return self.groups is not None if os.getuid() == 0 else counts_by_namespace()
 
     def profile(self, *, network: bool) -> str:
         """What the jail allows, in a line for people."""
@@ -148,26 +135,13 @@ class Jail(Struct, frozen=True):
         await hear(note)
         return replace(done, output=done.output + note)
 
-    def limit(self, pid: int) -> None:
-        """Set what the process, and whoever it starts, may use at most."""
-        for what, most in (
-            (resource.RLIMIT_DATA, self.limits.memory),
-            (resource.RLIMIT_CPU, self.limits.cpu),
-            (resource.RLIMIT_FSIZE, self.limits.file_size),
-            (resource.RLIMIT_NOFILE, self.limits.open_files),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            least = _at_most(most, resource.prlimit(pid, what)[1])
-            resource.prlimit(pid, what, (least, least))
-
     def _shell(self, command: str) -> Sequence[str]:
         shell, flag = ("/bin/bash", "-u") if Path("/bin/bash").exists() else ("/bin/sh", "-p")
         if self.groups is not None or not self.counts_processes:
             return (shell, "-c", command)
         # Set inside, where the kernel counts the processes of the jail and not all of the user's.
         # The same shell goes on: starting another takes a millisecond.
-        most = _at_most(self.limits.processes, resource.getrlimit(resource.RLIMIT_NPROC)[1])
-        limited = f'ulimit {flag} {most} && eval "shift; $1"'
+        limited = f'ulimit {flag} {self.limits.processes_of_ours} && eval "shift; $1"'
         return (shell, "-c", limited, shell, command)
 
     def options(self, names: Sequence[Name], *, network: bool) -> list[str]:
@@ -273,7 +247,7 @@ class _Birth:
         if self._group is not None:
             await confine(pid, self._group)
         jail = self._jail
-        jail.limit(pid)
+        jail.limits.bind(pid)
         self._rules.write(_filter())
         self._rules.seek(0)
         # First, so that it is done last: nobody is left then who could make another.
@@ -455,16 +429,6 @@ def _nothing_to_read(devices: Path | None) -> FileIO:
         raise ToolError(f"no command can be run in the jail: {error}") from error
 
 
-def _at_most(limit: int, given: int) -> int:
-    return limit if given == resource.RLIM_INFINITY else min(limit, given)
-
-
 def _free(folder: Path) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
-
-
-def _counts_by_namespace() -> bool:
-    """Before Linux 5.14 all processes of the user were counted, wherever they run."""
-    major, minor = platform.release().split(".")[:2]
-    return (int(major), int("".join(filter(str.isdigit, minor)) or 0)) >= (5, 14)
