@@ -77,6 +77,18 @@ async def test_scratch_folders_are_empty_and_gone_afterwards(cell):
         assert (await cell(f"cat {folder}/y")).code != 0
 
 
+async def test_there_is_a_home_in_the_folder_of_all_homes(tmp_path, monkeypatch):
+    """As nearly everybody but root has it."""
+    cell = await made(tmp_path / "work")
+    (tmp_path / "homes/me").mkdir(parents=True)
+    (tmp_path / "homes/me/key").write_text("secret")
+    homes = str(tmp_path / "homes")
+    monkeypatch.setattr(module, "covered_folders", lambda: ["/tmp", homes])
+    monkeypatch.setattr(module, "home", lambda: tmp_path / "homes/me")
+    said = await cell.says(f"cd {homes}/me && ls -A && echo x > y && cat y")
+    assert said == "x"
+
+
 async def test_a_command_is_the_shells_own_and_has_no_arguments(cell):
     said = await cell.says('# a remark\necho "$0 $#$1"; cat <<X\na \' b\nX')
     assert said.splitlines() == ["/bin/bash 0", "a ' b"] or said.startswith("/bin/sh")

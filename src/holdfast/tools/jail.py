@@ -187,6 +187,10 @@ class Jail(Struct, frozen=True):
         for folder in covered_folders():
             yield from ("--size", str(self.limits.scratch), "--perms", "1777")
             yield from ("--tmpfs", folder)
+        mine = home()
+        if mine.is_dir():
+            # The folder of all homes was covered, and this one with it; programs want to have one.
+            yield from ("--perms", "0700", "--dir", str(mine))
 
     def guard(self, names: Sequence[Name]) -> Callable[[], str | None]:
         """Object when the disk fills up, or what was protected or hidden is so no longer."""
