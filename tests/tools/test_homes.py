@@ -20,7 +20,7 @@ def users(monkeypatch):
 
 
 def test_no_covered_folder_is_in_another():
-    folders = covered_folders()
+    folders = covered_folders(home())
     assert "/tmp" in folders
     assert not [a for a in folders for b in folders if a != b and Path(a).is_relative_to(b)]
 

@@ -83,7 +83,7 @@ async def test_there_is_a_home_in_the_folder_of_all_homes(tmp_path, monkeypatch)
     (tmp_path / "homes/me").mkdir(parents=True)
     (tmp_path / "homes/me/key").write_text("secret")
     homes = str(tmp_path / "homes")
-    monkeypatch.setattr(module, "covered_folders", lambda: ["/tmp", homes])
+    monkeypatch.setattr(module, "covered_folders", lambda mine: ["/tmp", homes])
     monkeypatch.setattr(module, "home", lambda: tmp_path / "homes/me")
     said = await cell.says(f"cd {homes}/me && ls -A && echo x > y && cat y")
     assert said == "x"

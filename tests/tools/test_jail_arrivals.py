@@ -43,10 +43,13 @@ def test_a_folder_and_a_link_are_set_aside_as_they_are(arrivals, tmp_path):
     assert (tmp_path / ".zshrc.aside1").readlink().name == "passwd"
 
 
-def test_what_was_there_stays(tmp_path):
+def test_what_was_there_stays_and_is_to_be_bound_if_it_can_be(tmp_path):
     (tmp_path / ".bashrc").symlink_to("gone")
     (tmp_path / ".zshrc").touch()
-    assert Arrivals(tmp_path).close() == []
+    (tmp_path / ".claude").mkdir()
+    arrivals = Arrivals(tmp_path)
+    assert set(arrivals.there) == {tmp_path / ".zshrc", tmp_path / ".claude"}
+    assert arrivals.close() == []
 
 
 def test_what_was_put_in_the_place_of_a_link_is_set_aside(tmp_path):
@@ -55,12 +58,6 @@ def test_what_was_put_in_the_place_of_a_link_is_set_aside(tmp_path):
     (tmp_path / ".bashrc").unlink()
     (tmp_path / ".bashrc").write_text("planted")
     assert len(arrivals.close()) == 1
-
-
-def test_what_is_bound_is_not_looked_for(tmp_path):
-    arrivals = Arrivals(tmp_path, {".bashrc"})
-    (tmp_path / ".bashrc").touch()
-    assert arrivals.close() == []
 
 
 def test_who_makes_it_again_and_again_is_objected_to(arrivals, tmp_path):

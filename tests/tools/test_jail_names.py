@@ -50,12 +50,6 @@ def test_of_a_repository_what_git_obeys(repository):
     assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
-def test_what_is_obeyed_later_if_it_is_there(workspace):
-    (workspace / ".bashrc").touch()
-    (workspace / ".claude").mkdir()
-    assert names_of(workspace) == {*AT_ONCE, ".git", "HEAD", ".bashrc", ".claude"}
-
-
 @pytest.mark.parametrize("value", [".husky/_", '".husky/_"', "./.husky/_"])
 def test_hooks_that_lie_elsewhere_in_the_workspace(repository, value):
     set_in(repository, "core.hooksPath", value.strip('"'))
@@ -128,7 +122,6 @@ def test_other_working_trees_and_parts_are_protected_as_a_whole(repository):
 def test_what_a_command_made_a_link_instead_locks_nobody_out(repository):
     (repository / ".git/worktrees").symlink_to(repository)
     (repository / ".git/modules").symlink_to("gone")
-    (repository / ".bashrc").symlink_to("gone")
     assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 

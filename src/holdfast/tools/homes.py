@@ -18,10 +18,13 @@ COVERED = ("/tmp", "/var/tmp", "/run", "/var/run", "/root", "/home", "/dev/shm")
 _SYSTEM = ("/", "/proc", "/dev")
 
 
-def covered_folders() -> Sequence[str]:
-    """Folders that are replaced by empty ones in memory: each there is, and no two nested."""
+def covered_folders(mine: Path) -> Sequence[str]:
+    """Folders that are replaced by empty ones in memory: each there is, and no two nested.
+
+    `mine` is our home.
+    """
     # As text, and one look at each: every command waits for this.
-    there = [path for path in dict.fromkeys((*COVERED, str(home()))) if _is_folder(path)]
+    there = [path for path in dict.fromkeys((*COVERED, str(mine))) if _is_folder(path)]
     return [path for path in there if not any(path.startswith(f"{one}/") for one in there)]
 
 

@@ -184,10 +184,10 @@ class Jail(Struct, frozen=True):
         return ("--dev-bind", str(self.devices), "/dev")
 
     def _covers(self) -> Iterator[str]:
-        for folder in covered_folders():
+        mine = home()
+        for folder in covered_folders(mine):
             yield from ("--size", str(self.limits.scratch), "--perms", "1777")
             yield from ("--tmpfs", folder)
-        mine = home()
         if mine.is_dir():
             # The folder of all homes was covered, and this one with it; programs want to have one.
             yield from ("--perms", "0700", "--dir", str(mine))
@@ -255,11 +255,10 @@ class _Birth:
         self._rules.write(_filter())
         self._rules.seek(0)
         # First, so that it is done last: nobody is left then who could make another.
+        self._arrivals = arrivals = Arrivals(jail.workspace)
         self._stack.push(self._look_again)
-        made = stand_ins(jail.workspace, jail.kept, over=self.over)
+        made = stand_ins(jail.workspace, (*jail.kept, *arrivals.there), over=self.over)
         names = await self._stack.enter_async_context(made)
-        bound = {name.path.name for name in names if name.path.parent == jail.workspace}
-        self._arrivals = Arrivals(jail.workspace, bound)
         self._look = jail.guard(names)
         options = jail.options(names, network=self._network)
         self._key.write(os.fsencode("\0".join((*options, ""))))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.errors import ToolError
@@ -63,17 +63,22 @@ _Identity = tuple[int, int, int]
 
 
 class Arrivals:
-    """What comes into being in a workspace, from now on, of names that are not `bound`.
+    """What comes into being in a workspace, from now on. What is `there` already is to be bound.
 
-    The workspace is held open, and all is done there, so that no link leads elsewhere.
+    The workspace is held open, and all is done there, so that no link leads elsewhere. A link cannot
+    be bound; what somebody puts in its place has come into being.
     """
 
-    def __init__(self, workspace: Path, bound: Collection[str] = ()) -> None:
+    def __init__(self, workspace: Path) -> None:
         try:
             self._folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise ToolError(f"no command can be run in the jail: {error}") from error
-        self._before = {name: self._identity(name) for name in LATER if name not in bound}
+        self._before = {name: self._identity(name) for name in LATER}
+        names = [name for name, found in self._before.items() if found and found[2] != stat.S_IFLNK]
+        self.there = [workspace / name for name in names]
+        for name in names:
+            del self._before[name]
         self._told: list[str] = []
 
     def set_aside(self) -> str | None:

@@ -33,7 +33,6 @@ import anyio
 from msgspec import Struct
 
 from holdfast.errors import ToolError
-from holdfast.tools.jail_arrivals import LATER
 
 #: Obeyed as soon as they are there, by programs that look all the time.
 AT_ONCE = (".vscode", ".envrc")
@@ -82,7 +81,6 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     """
     names = [Name(workspace / name) for name in AT_ONCE]
     names += [Name(path) for path in kept if workspace in path.parents]
-    names += [Name(workspace / name) for name in LATER if _is_there(f"{workspace}/{name}")]
     names.append(Name(workspace / ".git"))
     folders = _git_folders(workspace)
     if not folders and not (workspace / ".git").is_file():
@@ -264,11 +262,6 @@ def _is_stand_in(folder: Path) -> bool:
     with suppress(OSError):
         return _is_ours(folder) and not os.listdir(folder)  # noqa: PTH208
     return False
-
-
-def _is_there(path: str) -> bool:
-    """Whether it can be bound. A link cannot; it is looked for afterwards as if it were absent."""
-    return os.path.lexists(path) and not os.path.islink(path)  # noqa: PTH114
 
 
 def _is_ours(path: Path) -> bool:
