@@ -15,7 +15,7 @@ def arrivals(tmp_path):
 
 def test_a_name_that_is_asked_about_is_protected_or_set_aside_or_of_the_project():
     known = {*AT_ONCE, *LATER, *OF_THE_PROJECT, ".git"}
-    assert {name.rstrip("*") for name in PROTECTED} <= known
+    assert {name.rstrip("*") for name in PROTECTED} == known
 
 
 def test_where_nothing_comes_nothing_is_told(arrivals, tmp_path):

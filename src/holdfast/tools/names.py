@@ -37,6 +37,8 @@ PROTECTED = (
     ".mise.toml",
     ".holdfast*",
     "holdfast.toml",
+    ".mcp.json",
+    ".claude",
     ".bashrc",
     ".bash_profile",
     ".bash_login",
