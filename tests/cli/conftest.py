@@ -82,7 +82,8 @@ LAST = {"cut off": TextStreamed, "asking": ApprovalRequested, "asking twice": Ap
 
 
 async def _keep(data, ending, prompt, script, run_id):
-    tools = [ScriptedTool("pay"), ScriptedTool("ask", review=Review(gate="ask", reason="it asks"))]
+    ask = ScriptedTool("ask", review=Review(gate="ask", reason="it asks"), parallel=True)
+    tools = [ScriptedTool("pay"), ask]
     models = {"demo": ScriptedModel(*(script or SCRIPTS[ending]))}
     live = data.with_name("live")
     if data.exists():

@@ -402,10 +402,43 @@ def test_a_repeat_that_nobody_can_be_asked_about_ends_unknown():
 # --- approvals
 
 
-def test_every_call_that_needs_a_yes_is_put_to_a_person_at_once():
-    one, two = call("c1", gate="ask", reason="it pays"), call("c2", "look", gate="ask")
-    step = next_step(*asking(one, call("c3"), two))
-    assert step == AskPerson(((one, Ask("it pays")), (two, Ask(""))))
+def test_calls_with_nothing_to_wait_for_are_put_to_a_person_at_once():
+    one, two = call("c1", "look", gate="ask", reason="it costs"), call("c2", gate="ask")
+    step = next_step(*asking(one, two))
+    assert step == AskPerson(((one, Ask("it costs")), (two, Ask(""))))
+
+
+@pytest.mark.parametrize("gate", ["auto", "ask"])
+def test_nobody_is_asked_about_a_call_before_what_writes_ahead_of_it_has_ended(gate):
+    """What the person looks at must be what will be there when the call runs."""
+    writes, waits = call("c1", gate=gate), call("c2", gate="ask")
+    before = asking(writes, waits)
+    if gate == "ask":
+        assert next_step(*before) == AskPerson(((writes, Ask("")),))
+        before = (*before, asked())
+        assert next_step(*before) == Rest()
+        before = (*before, answer())
+    assert next_step(*before) == RunTools((writes,))
+    assert next_step(*before, begun()) == Pause()
+    assert next_step(*before, begun(), done()) == AskPerson(((waits, Ask("")),))
+
+
+def test_what_only_reads_runs_while_a_person_is_asked_about_what_comes_after_it():
+    reads, waits = call("c1", "look"), call("c2", gate="ask")
+    assert next_step(*asking(reads, waits)) == AskPerson(((waits, Ask("")),))
+    assert next_step(*asking(reads, waits), asked("c2")) == RunTools((reads,))
+
+
+def test_calls_that_may_run_side_by_side_are_asked_about_together():
+    one, two, alone = (call("c1", "copy", gate="ask"), call("c2", "copy", gate="ask"), call("c3"))
+    last = call("c4", "copy", gate="ask")
+    step = next_step(*asking(one, two, alone, last, tools=(COPY,)), tools={"copy"})
+    assert step == AskPerson(((one, Ask("")), (two, Ask(""))))
+
+
+def test_a_tool_that_is_missing_is_not_waited_for_before_its_turn():
+    writes, waits = call("c1"), call("c2", "put", gate="ask")
+    assert next_step(*asking(writes, waits), begun(), tools={"pay"}) == Pause()
 
 
 def test_a_run_that_waits_for_a_person_rests_until_the_first_approval_runs_out():

@@ -10,7 +10,7 @@ the step waits.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -218,7 +218,10 @@ def _plan_tools(state: RunState, rules: Rules) -> Step:
     )
     if told:
         return Record(told)
-    asks = tuple((tool.call, said) for tool, said in verdicts if isinstance(said, Ask))
+    due = tuple(_askable(state))
+    asks = tuple(
+        (tool.call, said) for tool, said in verdicts if isinstance(said, Ask) and tool in due
+    )
     # What a tool has not looked at is not for a person to look at either.
     known = tuple((call, said) for call, said in asks if call.tool in rules.tools)
     if known:
@@ -286,6 +289,20 @@ def _startable(state: RunState, allowed: list[ToolState]) -> tuple[ToolCall, ...
         if alone:
             break
     return tuple(ready)
+
+
+def _askable(state: RunState) -> Iterator[ToolState]:
+    """Calls that a person may be asked about now: what writes ahead of them has ended.
+
+    Else the person would look at one thing, and the yes be for what another call made of it.
+    """
+    written, side_by_side = False, True
+    for tool in state.open_tools:
+        spec = state.spec(tool.call.tool)
+        side_by_side = side_by_side and bool(spec and spec.parallel)
+        if side_by_side or not written:
+            yield tool
+        written = written or not spec or spec.writes
 
 
 def _expiry(state: RunState) -> Timer | None:
