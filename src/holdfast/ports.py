@@ -7,7 +7,7 @@ here, once; `holdfast.testing.contracts` holds every implementation to them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -402,6 +402,20 @@ class Tool(Protocol):
 
     async def run(self, use: ToolUse) -> str:
         """Do it. Raises ToolError for what the model should hear about."""
+        ...
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """A tool whose calls depend on what lies about, such as the files that a command names."""
+
+    async def contents(self, arguments: str) -> str:
+        """What of that a yes to the call is given to, a line each. Raises ToolError.
+
+        A person who is asked is shown it with the binding. It is asked for again when the call is
+        about to start; if it is another one then, the call does not start. For calls that nobody
+        is asked about it is not asked for.
+        """
         ...
 
 

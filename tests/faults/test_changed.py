@@ -1,14 +1,29 @@
 """Calls that are no longer what was looked at: after a restart, a revocation, or without their tool."""
 
+import json
+from hashlib import sha256
+
 import anyio
 import pytest
+from msgspec.structs import replace
 
-from holdfast.core.events import ApprovalRequested, RunWaiting, ToolFinished, ToolStarted
+from holdfast.core.approval import digest
+from holdfast.core.events import (
+    ApprovalRequested,
+    ModelChoice,
+    ModelReplied,
+    RunWaiting,
+    ToolFinished,
+    ToolStarted,
+)
 from holdfast.core.state import Grant
 from holdfast.ports import Review
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
+from holdfast.tools.beneath import Workspace
+from holdfast.tools.files import WriteFile
+from holdfast.tools.terminal import Terminal
 
 PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5")
 
@@ -124,3 +139,143 @@ async def test_a_call_under_way_is_not_cut_off_because_the_tool_of_another_is_mi
         assert (result.outcome, result.output) == ("ok", "built")
         await play.runs.stop(run_id)
         await play.ended(run_id)
+
+
+# --- what lies about, such as a script that a command names
+
+
+class Deploying(ScriptedTool):
+    """Depends on a script that others may change."""
+
+    script = "harmless"
+
+    async def contents(self, arguments):
+        await anyio.sleep(1)
+        return f"file deploy.sh: {self.script}"
+
+
+def deploying(**rest):
+    return Deploying("deploy", review=Review(gate="ask", binding="directory: /a", key="k"), **rest)
+
+
+async def test_a_person_is_shown_what_the_calls_ahead_have_left_and_the_yes_is_for_that():
+    deploy = deploying()
+
+    async def write(use):
+        deploy.script = "as written"
+        return "ok"
+
+    model = ScriptedModel([Call("write"), Call("deploy")], ["Done."])
+    async with stage(model, deploy, ScriptedTool("write", work=write)) as play:
+        run_id = await play.start()
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        await play.runs.answer(run_id, "once", digest=asked.digest)
+        await play.ended(run_id)
+        told = [result.outcome for result in results(await play.journal(run_id))]
+    assert asked.binding == "directory: /a\nfile deploy.sh: as written"
+    assert told == ["ok", "ok"] and len(deploy.effects) == 1
+
+
+async def test_what_another_has_changed_since_the_question_does_not_start():
+    deploy = deploying()
+    async with stage(ScriptedModel([Call("deploy")], ["Done."]), deploy) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        deploy.script = "other code"
+        await play.runs.answer(run_id, "always")
+        await play.ended(run_id)
+        (result,) = results(await play.journal(run_id))
+    assert (result.outcome, deploy.effects) == ("refused", [])
+    assert "(now file deploy.sh: other code); ask for it again" in result.output
+
+
+async def test_a_digest_is_of_what_lies_about_as_well():
+    deploy = deploying()
+    async with stage(ScriptedModel([Call("deploy")], ["Done."]), deploy) as play:
+        run_id = await play.start()
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        (tool,) = (await play.runs.state(run_id)).tools
+        await play.runs.stop(run_id)
+    assert tool.call.binding == asked.binding
+    assert asked.digest == digest(tool.call) != digest(replace(tool.call, binding="directory: /a"))
+
+
+async def test_a_standing_yes_is_for_the_words_whatever_lies_about():
+    deploy = deploying()
+    model = ScriptedModel([Call("deploy")], [Call("deploy")], ["Done."])
+    async with stage(model, deploy) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await play.runs.answer(run_id, "session")
+        await play.until(run_id, ToolFinished)
+        deploy.script = "other code"
+        await play.ended(run_id)
+        told = [result.outcome for result in results(await play.journal(run_id))]
+    assert told == ["ok", "ok"]
+
+
+async def test_a_tool_that_fails_to_look_asks_nobody_and_does_not_start():
+    class Broken(Deploying):
+        async def contents(self, arguments):
+            raise OSError("the disk is away")
+
+    deploy = Broken("deploy", review=PAY)
+    async with stage(ScriptedModel([Call("deploy")], ["Done."]), deploy) as play:
+        run_id = await play.start()
+        await play.ended(run_id)
+        (result,) = results(await play.journal(run_id))
+    assert (result.outcome, deploy.effects) == ("refused", [])
+    assert "the disk is away" in result.output
+
+
+async def test_a_stop_while_a_tool_looks_asks_nobody():
+    deploy = deploying()
+    async with stage(ScriptedModel([Call("deploy")], ["Done."]), deploy) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelReplied)
+        await anyio.sleep(0.5)
+        await play.runs.stop(run_id)
+        await play.ended(run_id)
+        tags = await play.tags(run_id)
+    assert "approval.requested" not in tags
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    (tmp_path / "deploy.sh").write_text("echo harmless\n")
+    return Terminal(tmp_path, jail=None, why="there is none"), WriteFile(Workspace(tmp_path))
+
+
+DEPLOY = Call("terminal", json.dumps({"command": "bash deploy.sh"}))
+WRITE = Call("write_file", json.dumps({"path": "deploy.sh", "content": "echo other code\n"}))
+
+
+@pytest.mark.real_time
+async def test_a_script_that_the_same_reply_writes_is_there_before_anybody_is_asked(
+    terminal, tmp_path
+):
+    async with stage(ScriptedModel([WRITE, DEPLOY], ["Done."]), *terminal) as play:
+        run_id = await play.start(workspace=str(tmp_path))
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        assert (tmp_path / "deploy.sh").read_text() == "echo other code\n"
+        await play.runs.answer(run_id, "once", digest=asked.digest)
+        await play.ended(run_id)
+        written, ran = results(await play.journal(run_id))
+    assert sha256(b"echo other code\n").hexdigest() in asked.binding
+    assert (written.outcome, ran.outcome) == ("ok", "ok") and "other code" in ran.output
+
+
+@pytest.mark.real_time
+async def test_a_script_that_another_run_writes_meanwhile_does_not_run_by_the_yes(
+    terminal, tmp_path
+):
+    models = {"one": ScriptedModel([DEPLOY], ["Done."]), "two": ScriptedModel([WRITE], ["Done."])}
+    async with stage(models, *terminal) as play:
+        run_id = await play.start(workspace=str(tmp_path), models=(ModelChoice("one"),))
+        await play.until(run_id, ApprovalRequested)
+        other = await play.start(workspace=str(tmp_path), models=(ModelChoice("two"),))
+        await play.ended(other)
+        await play.runs.answer(run_id, "once")
+        await play.ended(run_id)
+        (result,) = results(await play.journal(run_id))
+    assert result.outcome == "refused" and "file deploy.sh" in result.output

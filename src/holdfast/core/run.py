@@ -245,8 +245,14 @@ def _tool_finished(state: RunState, event: ToolFinished, recorded: Recorded) -> 
 def _requested(state: RunState, event: ApprovalRequested, recorded: Recorded) -> RunState:
     if state.stopping:
         return state
-    tools = _change(state, event.call_id, lambda tool: replace(tool, asked=True))
+    tools = _change(state, event.call_id, lambda tool: _asked(tool, event))
     return replace(state, tools=tools, pending=(*state.pending, Pending(event, recorded.at)))
+
+
+def _asked(tool: ToolState, event: ApprovalRequested) -> ToolState:
+    """A yes is bound to what was shown. That may be more than what the call was when it was made."""
+    bound = replace(tool.call, binding=event.binding) if event.binding else tool.call
+    return replace(tool, call=bound, asked=True)
 
 
 def _answered(state: RunState, event: ApprovalAnswered, recorded: Recorded) -> RunState:

@@ -6,7 +6,7 @@ at what was recorded before the intent, so nothing starts after an acknowledged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, assert_never
@@ -38,7 +38,7 @@ from holdfast.core.plan import (
 from holdfast.engine.call import call_model
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe, nobody
-from holdfast.engine.use import Traces, second_thoughts, use_tool
+from holdfast.engine.use import Look, Traces, look_again, use_tool
 from holdfast.errors import IllegalEvent
 
 
@@ -148,7 +148,8 @@ class Driver:
 
     async def _start_tools(self, step: RunTools, tasks: TaskGroup) -> None:
         """Start those that are still what was looked at, and asked about, before."""
-        if changed := self._changed(step.calls):
+        looks = await self._look_again(step.calls)
+        if changed := self._changed(looks):
             await self._scribe.record(*changed)
             return
         await self._scribe.record(*self._starts(step.calls, self._now))
@@ -156,15 +157,18 @@ class Driver:
             if may_start(self._scribe.state, call.id, self._now):
                 self._start(tasks, use_tool, self._scribe, self._means, call, self._traces)
 
-    def _changed(self, calls: Sequence[ToolCall]) -> list[ToolFinished]:
-        """The ends of those that would not be what was looked at before."""
+    async def _look_again(
+        self, calls: Iterable[ToolCall], *, asking: bool = False
+    ) -> Mapping[str, Look]:
         state = self._scribe.state
-        thoughts = {call.id: second_thoughts(call, state, self._means) for call in calls}
-        return [
-            changed(tool, thoughts[tool.call.id])
-            for tool in state.tools
-            if thoughts.get(tool.call.id)
-        ]
+        return {
+            call.id: await look_again(call, state, self._means, asking=asking) for call in calls
+        }
+
+    def _changed(self, looks: Mapping[str, Look]) -> list[ToolFinished]:
+        """The ends of those that would not be what was looked at before."""
+        found = ((tool, looks.get(tool.call.id)) for tool in self._scribe.state.open_tools)
+        return [changed(tool, look.why) for tool, look in found if look and look.why]
 
     def _starts(self, calls: Sequence[ToolCall], rules: Rules) -> list[ToolStarted]:
         state = self._scribe.state
@@ -182,9 +186,12 @@ class Driver:
         tasks.start_soon(act, *given)
 
     async def _ask(self, step: AskPerson) -> None:
-        if changed := self._changed([call for call, _ in step.asks]):
+        looks = await self._look_again((call for call, _ in step.asks), asking=True)
+        if changed := self._changed(looks):
             await self._scribe.record(*changed)
             return
+        # As things are now: what came ahead of a call may have made another thing of it.
+        bound = {call.id: replace(call, binding=looks[call.id].binding) for call, _ in step.asks}
         accepted = self._scribe.state.accepted
         requests = [
             ApprovalRequested(
@@ -194,8 +201,8 @@ class Driver:
                 subject=call.subject or call.arguments,
                 reason=ask.reason,
                 doubt=ask.doubt,
-                binding=call.binding,
-                digest=digest(call),
+                binding=bound[call.id].binding,
+                digest=digest(bound[call.id]),
                 key=call.key,
                 expires=accepted.approval_timeout if accepted else 0.0,
             )

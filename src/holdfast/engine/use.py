@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -26,7 +26,7 @@ from holdfast.core.state import RunState
 from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout
-from holdfast.ports import Review, ToolUse
+from holdfast.ports import Looks, Review, ToolUse
 
 #: By which a model reads on in an output that was shortened.
 READ_ON = "read_output"
@@ -81,24 +81,46 @@ def review(asked: Asked, state: RunState, means: Means) -> ToolCall:
     )
 
 
-def second_thoughts(call: ToolCall, state: RunState, means: Means) -> str:
-    """Why this call, which may start as far as it was looked at, should not; "" if it may.
+class Look(NamedTuple):
+    """What a second look at a call found: why it should not go on, or "", and what a yes is bound to."""
 
-    What is to happen now must be what was looked at before, perhaps by a person and perhaps by a
-    process with other settings.
+    why: str = ""
+    binding: str = ""
+
+
+async def look_again(
+    call: ToolCall, state: RunState, means: Means, *, asking: bool = False
+) -> Look:
+    """Whether this call, which may go on as far as it was looked at, is still what was looked at.
+
+    That may have been by a person, or by a process with other settings. A person who is being asked,
+    or was, looks at what lies about as well: what the calls ahead of this one left.
     """
+    tool = next(tool for tool in state.tools if tool.call.id == call.id)
     try:
         seen = _look(call.tool, call.arguments, state, means)
+        found = await _contents(call, state, means) if asking or tool.asked else ""
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        return f"not run: {told(error)}"
-    answered = any(tool.call is call and tool.answer for tool in state.tools)
+        return Look(f"not run: {told(error)}")
     stricter = seen.gate == "refuse" or (seen.gate == "ask" and call.gate == "auto")
-    if stricter and not (answered and seen.gate == "ask"):
-        return f"not run: {seen.reason or 'it is not allowed any more'}; this was not so before"
+    if stricter and not (tool.answer and seen.gate == "ask"):
+        return Look(
+            f"not run: {seen.reason or 'it is not allowed any more'}; this was not so before"
+        )
     # As it was recorded.
-    shown = (means.secrets.mask(storable(text)) for text in (seen.subject, seen.binding))
-    same = (call.subject, call.binding) == tuple(shown)
-    return "" if same else "not run: it would not be what was looked at before; ask for it again"
+    mask = means.secrets.mask
+    subject, binding, found = (mask(storable(x)) for x in (seen.subject, seen.binding, found))
+    bound = "\n".join(filter(None, (binding, found)))
+    if (call.subject, call.binding) == (subject, binding if asking else bound):
+        return Look(binding=bound)
+    news = [line for line in bound.splitlines() if line not in call.binding.splitlines()]
+    now = f" (now {news[0]})" if call.subject == subject and news else ""
+    return Look(f"not run: it would not be what was looked at before{now}; ask for it again")
+
+
+async def _contents(call: ToolCall, state: RunState, means: Means) -> str:
+    tool: object = means.tools_for(state.accepted).get(call.tool)
+    return str(await tool.contents(call.arguments)) if isinstance(tool, Looks) else ""
 
 
 def _without_secrets(arguments: str, secrets: Secrets) -> str:

@@ -125,6 +125,17 @@ class Terminal:
             del self._ruled[next(iter(self._ruled))]
         return review
 
+    async def contents(self, arguments: str) -> str:
+        """The files that the command names, and sums of what is in them."""
+        given = read_arguments(self.spec.name, Arguments, arguments)
+        directory = self._directory(given.workdir)
+        from holdfast.tools.beneath import Workspace
+        from holdfast.tools.named import contents, names
+
+        files = Workspace(Path(self.workspace), self._ours)
+        paths = names(given.command, str(directory.relative_to(files.root)))
+        return await files.aside(partial(contents, files, paths), abandon=True)
+
     async def run(self, use: ToolUse) -> str:
         given = read_arguments(self.spec.name, Arguments, use.arguments)
         directory = self._directory(given.workdir)
