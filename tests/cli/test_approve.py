@@ -2,6 +2,13 @@ import json
 
 import pytest
 
+from holdfast.cli.approve import _settle
+from holdfast.core.events import ApprovalRequested
+from holdfast.errors import ApprovalSettled
+from holdfast.ports import Review
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
+from holdfast.testing.stage import stage
+
 
 def pending(command, run_id):
     _, output, _ = command("show", run_id, "--json")
@@ -15,7 +22,52 @@ def test_the_one_question_is_answered(command, keep, choice):
     longer = choice in ("session", "always")
     assert (code, "holds once: no rule could cover" in complaints) == (0, longer)
     assert output == f"ask: {choice}; holdfast resume {run_id[:12]} carries the run on\n"
+    assert (
+        "? ask needs your approval\n  Why: it asks\n  │ " in complaints
+        and '{"sum":5}' in complaints
+    )
     assert pending(command, run_id) == []
+
+
+def test_whoever_names_no_approval_sees_at_a_terminal_what_they_answer(command, at_terminal, keep):
+    run_id = keep("asking")
+    (approval,) = pending(command, run_id)
+    unsure = at_terminal("approve", run_id, "once").expect("Answer it with once? [no] ").type("\n")
+    assert unsure.end() == 2
+    assert pending(command, run_id) == [approval]
+    sure = at_terminal("approve", run_id, "once").expect('{"sum":5}').expect("[no] ").type("y\n")
+    assert sure.expect("ask: once").end() == 0
+    assert pending(command, run_id) == []
+
+
+def test_whoever_names_the_approval_or_says_no_is_not_asked_again(command, at_terminal, keep):
+    run_id = keep("asking twice")
+    first, _ = pending(command, run_id)
+    assert at_terminal("approve", run_id, first, "once").expect("ask: once").end() == 0
+    assert at_terminal("approve", run_id, "deny").expect("ask: deny").end() == 0
+
+
+async def test_what_was_shown_is_answered_and_not_what_came_since():
+    """The run goes on between the look and the answer, and asks another thing."""
+    pay = ScriptedTool(review=lambda arguments: Review(gate="ask", subject=arguments))
+    model = ScriptedModel([Call("pay", '{"to":"ada"}')], [Call("pay", '{"to":"eve"}')], ["Done."])
+    async with stage(model, pay) as play:
+        run_id = await play.start(approval_timeout=60.0)
+
+        class Late:
+            async def state(self, run_id):
+                first = await play.until(run_id, ApprovalRequested)
+                state = await play.runs.state(run_id)
+                await play.until(run_id, ApprovalRequested, after=first.seq)
+                return state
+
+            def answer(self, *given, **named):
+                return play.runs.answer(*given, **named)
+
+        with pytest.raises(ApprovalSettled, match="has expired"):
+            await _settle(Late(), run_id, "", "always")
+        await play.ended(run_id)
+    assert pay.effects == []
 
 
 def test_of_several_questions_one_is_named(command, keep):
@@ -24,6 +76,7 @@ def test_of_several_questions_one_is_named(command, keep):
     code, _, complaints = command("approve", run_id, "once")
     assert code == 2
     assert f"2 approvals are pending; name the one you answer: {first}, {second}" in complaints
+    assert f'  │ {{"sum":5}}\n  This is {first}\n' in complaints
     assert command("approve", run_id, second[4:12], "deny")[0] == 0
     assert pending(command, run_id) == [first]
     code, _, complaints = command("approve", run_id, second, "once")

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from holdfast.cli.options import EXIT_CODES, Data, RunWord, Url
-from holdfast.errors import InvalidRequest, NotFound
+from holdfast.errors import (
+    ApprovalAmbiguous,
+    ApprovalSettled,
+    InvalidRequest,
+    NotFound,
+    NothingPending,
+    RunFinished,
+    RunStopping,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.cli.far import Far
-    from holdfast.core.events import Choice
+    from holdfast.core.events import ApprovalRequested, Choice
     from holdfast.core.state import RunState
     from holdfast.engine.runs import Runs
 
@@ -22,7 +32,9 @@ _CHOICES = ("once", "session", "always", "deny")
 command = App(
     name="approve",
     usage="Usage: holdfast approve [OPTIONS] RUN [APPROVAL] once|session|always|deny",
-    help="Answer an approval that a run waits for. holdfast show says what exactly is asked.\n\n"
+    help="Answer an approval that a run waits for. What is answered is shown, and nothing else is"
+    " answered. If you name no approval, the only one is meant, and at a terminal you say yes to it once"
+    " more.\n\n"
     "The answer is on record when this returns, and takes effect when the run is taken up: see"
     " holdfast resume. A run of a server takes it up by itself; what is asked by a run that another"
     " process carries is answered there.",
@@ -99,14 +111,35 @@ async def _answer(folder: Path, run_id: str, approval: str, choice: Choice) -> s
 
 
 async def _settle(runs: Runs | Far, run_id: str, approval: str, choice: Choice) -> str:
-    """The tool whose call was answered."""
-    state = await runs.state(run_id)
-    tools = {one.request.approval_id: one.request.tool for one in state.pending}
-    approval_id = _meant(approval, state) if approval else ""
-    (settled,) = await runs.answer(
-        run_id, choice, approval_id=approval_id, by="terminal", tell=_warn
+    """The tool whose call was answered: the one that is shown here, and no other that came since."""
+    from holdfast.cli.question import show_request
+    from holdfast.cli.terminal import Terminal
+
+    request = _meant(approval, run_id, await runs.state(run_id))
+    show_request(request, Terminal(sys.stderr))
+    if not approval and choice != "deny" and sys.stdin is not None and sys.stdin.isatty():
+        await _make_sure(choice)
+    await runs.answer(
+        run_id,
+        choice,
+        approval_id=request.approval_id,
+        digest=request.digest,
+        by="terminal",
+        tell=_warn,
     )
-    return tools[settled]
+    return request.tool
+
+
+async def _make_sure(choice: Choice) -> None:
+    """Whoever has named no approval may have meant another, which has expired meanwhile."""
+    from holdfast.cli.keyboard import Keyboard
+
+    keyboard = Keyboard()
+    with keyboard.attention():
+        print(f"  Answer it with {choice}? [no] ", end="", file=sys.stderr, flush=True)
+        line = await keyboard.line()
+    if (line or "").lower() not in ("y", "yes", choice):
+        raise InvalidRequest("nothing was answered")
 
 
 def _warn(text: str) -> None:
@@ -115,12 +148,35 @@ def _warn(text: str) -> None:
     print(f"! {one_line(text)}", file=sys.stderr)
 
 
-def _meant(word: str, state: RunState) -> str:
-    """The approval that is meant by the beginning of its id."""
-    known = [one.request.approval_id for one in state.pending]
-    fitting = [id for id in (*known, *state.settled) if id.startswith((word, f"apr_{word}"))]
+def _meant(word: str, run_id: str, state: RunState) -> ApprovalRequested:
+    """The request that is meant, by the beginning of its id or because it is the only one."""
+    if state.status.final:
+        raise RunFinished(run_id)
+    if state.stopping:
+        raise RunStopping(run_id)
+    pending = {one.request.approval_id: one.request for one in state.pending}
+    if not word:
+        return _only(run_id, list(pending.values()))
+    fitting = [id for id in (*pending, *state.settled) if id.startswith((word, f"apr_{word}"))]
     if len(fitting) > 1:
         raise InvalidRequest(f"{word} could be {' or '.join(fitting)}; type more of it")
     if not fitting:
         raise NotFound("approval", word)
-    return fitting[0]
+    if fitting[0] not in pending:
+        raise ApprovalSettled(fitting[0], state.settled[fitting[0]])
+    return pending[fitting[0]]
+
+
+def _only(run_id: str, pending: Sequence[ApprovalRequested]) -> ApprovalRequested:
+    if not pending:
+        raise NothingPending(run_id)
+    if len(pending) == 1:
+        return pending[0]
+    from holdfast.cli.question import show_request
+    from holdfast.cli.terminal import Terminal
+
+    terminal = Terminal(sys.stderr)
+    for request in pending:
+        show_request(request, terminal)
+        terminal.line(f"  This is {request.approval_id}")
+    raise ApprovalAmbiguous([request.approval_id for request in pending])

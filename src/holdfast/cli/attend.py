@@ -68,6 +68,7 @@ class Place(Protocol):
         choice: Choice,
         *,
         approval_id: str = "",
+        digest: str = "",
         by: str = "",
         tell: Callable[[str], None],
     ) -> tuple[str, ...]: ...
@@ -228,6 +229,7 @@ class Attendant:
                     self._run_id,
                     choice,
                     approval_id=question.request.approval_id,
+                    digest=question.request.digest,
                     by="terminal",
                     tell=self._viewer.warn,
                 )

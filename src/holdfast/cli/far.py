@@ -328,10 +328,11 @@ class Far:
         choice: Choice,
         *,
         approval_id: str = "",
+        digest: str = "",
         by: str = "",  # noqa: ARG002 (the key says who)
         tell: Callable[[str], None] = _say_nothing,
     ) -> tuple[str, ...]:
-        body = {"choice": choice, "approval_id": approval_id}
+        body = {"choice": choice, "approval_id": approval_id, "digest": digest}
         settled = await self._tell(f"{_path(run_id)}/approval", body, _Settled)
         for problem in settled.problems:
             tell(problem)

@@ -6,8 +6,6 @@ what was typed before the question was shown does not answer it.
 
 from __future__ import annotations
 
-from typing import get_args
-
 from rich.cells import chop_cells
 
 from holdfast.cli.keyboard import Keyboard
@@ -15,7 +13,8 @@ from holdfast.cli.terminal import Terminal
 from holdfast.cli.visible import one_line, visible
 from holdfast.core.events import ApprovalRequested, Choice
 
-_CHOICES: tuple[Choice, ...] = get_args(Choice)
+_PASSING: tuple[Choice, ...] = ("once", "deny")
+_LASTING: tuple[Choice, ...] = ("session", "always")
 _PROMPT = "  Allow it: once, session, always, or deny? [deny] "
 _PROMPT_ONCE = "  Allow it: once, or deny? [deny] "
 
@@ -92,6 +91,7 @@ def choose(line: str, *, standing: bool = True) -> Choice | None:
     word = line.strip().lower()
     if word in ("", "n", "no"):
         return "deny"
-    fitting = [choice for choice in _CHOICES if choice.startswith(word)]
-    known = [choice for choice in fitting if standing or choice in ("once", "deny")]
-    return known[0] if len(known) == 1 else None
+    # What is to last is spelled out: one slip of a finger must not stand for good.
+    spelled = [choice for choice in _LASTING if standing and choice == word]
+    fitting = [choice for choice in _PASSING if choice.startswith(word)]
+    return next(iter((*spelled, *fitting)), None)

@@ -186,8 +186,8 @@ def _show_pending(terminal: Terminal, run_id: str, state: RunState) -> None:
     for pending in state.pending:
         request = pending.request
         show_request(request, terminal)
-        name = f"{request.approval_id[:12]} " if len(state.pending) > 1 else ""
-        answer = f"holdfast approve {short(run_id)} {name}once|session|always|deny"
+        name = request.approval_id[:12]
+        answer = f"holdfast approve {short(run_id)} {name} once|session|always|deny"
         terminal.line(f"  Answer: {answer}")
 
 

@@ -182,7 +182,7 @@ class Runs:
             raise RunStopping(run_id)
         if not settled:
             # Somebody was quicker: say how.
-            raise ApprovalSettled(ids[0], state.settled[ids[0]])
+            raise ApprovalSettled(ids[0], state.settled.get(ids[0], "is not asked any more"))
         return tuple(settled)
 
     async def _keep_rule(
