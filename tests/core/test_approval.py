@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from holdfast.core.approval import Allowed, Ask, Forbidden, Waiting, covers, digest, verdict
 from holdfast.core.events import ApprovalExpired
+from holdfast.core.messages import ToolSpec
 from holdfast.core.run import Grant, RunState, ToolState
 from tests.core.stories import (
     answer,
@@ -225,6 +226,30 @@ def test_a_tool_nobody_knows_is_taken_to_write():
 def test_a_doubt_is_about_the_same_tool_with_equal_arguments_only(other):
     before = (*asking(call()), begun(), *lost(2), done(outcome="unknown"), called(turn=2))
     assert judge(state(*before, replied(other, turn=2))) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "again", ['{"sum":1,"by":"card"}', '{"by":"card","sum":1.0}', '{"sum":1,"by":"card","times":1}']
+)
+def test_a_default_that_is_spelled_out_makes_no_other_call_of_it(again):
+    schema = '{"properties":{"by":{"default":"card"},"times":{"default":1.0},"note":true}}'
+    tools = (ToolSpec("pay", schema=schema),)
+    assert judge(in_doubt(call("c2", arguments=again), tools=tools)).doubt == "c1"
+    other = call("c2", arguments='{"sum":1,"by":"cash"}')
+    assert judge(in_doubt(other, tools=tools)) == Allowed()
+
+
+def test_what_a_call_only_depends_on_makes_no_other_effect_of_it():
+    def pays(id, subject, binding):
+        return call(id, arguments=f'{{"id":"{id}"}}', subject=subject, binding=binding)
+
+    def judged(again):
+        first = pays("c1", "./pay.sh", "timeout: 180 s")
+        before = (*asking(first), begun(), *lost(2), done(outcome="unknown"))
+        return judge(state(*before, called(2), replied(again, turn=2)))
+
+    assert judged(pays("c2", "./pay.sh", "timeout: 300 s")).doubt == "c1"
+    assert judged(pays("c2", "./refund.sh", "timeout: 180 s")) == Allowed()
 
 
 def test_a_call_that_failed_in_the_open_leaves_no_doubt():

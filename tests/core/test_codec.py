@@ -278,6 +278,11 @@ def test_what_is_no_readable_json_stands_for_itself(arguments):
     assert effect(call(arguments=arguments)) == f"pay {arguments}"
 
 
+@pytest.mark.parametrize("schema", ["", "no", "[]", "true", '{"properties":[]}', "[" * DEEP])
+def test_a_schema_that_says_nothing_adds_nothing(schema):
+    assert canonical('{"b":1.0,"a":2}', schema) == '{"a":2,"b":1}'
+
+
 @given(st.text() | st.text(alphabet='{}[]":,\\ud8e019.-'))
 def test_no_arguments_are_so_odd_that_looking_at_them_fails(arguments):
     assert canonical(canonical(arguments)) == canonical(arguments)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.messages import ToolCall
-from holdfast.core.run import effect
+from holdfast.core.run import effects
 from holdfast.core.state import Grant, RunState, ToolState
 
 Denial: TypeAlias = Literal["denied", "expired", "refused"]
@@ -105,7 +105,7 @@ def _doubt(state: RunState, call: ToolCall) -> str:
     spec = state.spec(call.tool)
     if not state.doubts or (spec and not spec.writes):
         return ""
-    return state.doubts.get(effect(call), "")
+    return next((state.doubts[one] for one in effects(state, call) if one in state.doubts), "")
 
 
 def _grant(call: ToolCall, grants: Iterable[Grant]) -> Grant | None:

@@ -56,6 +56,12 @@ def _number(text: str) -> int | float:
     return int(value) if value.is_integer() else value
 
 
+class _Schema(msgspec.Struct):
+    """What a tool takes, as far as it matters here."""
+
+    properties: dict[str, Any] = {}
+
+
 _tags = msgspec.json.Decoder(_Tag)
 _links = msgspec.json.Decoder(_Linked)
 _befores = msgspec.json.Decoder(_Before)
@@ -173,13 +179,29 @@ def _read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise StoreError(f"a stored conversation cannot be read: {error}") from error
 
 
-def canonical(arguments: str) -> str:
-    """One spelling for equal arguments; anything that is no JSON stands for itself."""
+def canonical(arguments: str, schema: str = "") -> str:
+    """One spelling for equal arguments; anything that is no JSON stands for itself.
+
+    With a `schema` those that were not given are what it says they are then.
+    """
     try:
         value: Any = _arguments.decode(arguments)
+        if schema and isinstance(value, dict):
+            value = {**_defaults(schema), **value}
         return msgspec.json.encode(value, order="sorted").decode()
     except (msgspec.DecodeError, ValueError, RecursionError):
         return arguments
+
+
+def _defaults(schema: str) -> dict[str, Any]:
+    try:
+        whole = msgspec.convert(_arguments.decode(schema), _Schema)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    fields = whole.properties.items()
+    return {
+        n: field["default"] for n, field in fields if isinstance(field, dict) and "default" in field
+    }
 
 
 def _encode(value: object) -> bytes:

@@ -99,9 +99,22 @@ def untold(state: RunState) -> tuple[Message, ...]:
     return (*results, *state.inputs)
 
 
-def effect(call: ToolCall) -> str:
+def effect(call: ToolCall, schema: str = "") -> str:
     """What a call does, in one spelling: equal effects are the same tool with equal arguments."""
-    return f"{call.tool} {canonical(call.arguments)}"
+    return f"{call.tool} {canonical(call.arguments, schema)}"
+
+
+def effects(state: RunState, call: ToolCall) -> tuple[str, ...]:
+    """What a call does, in each spelling in which it may come again.
+
+    A tool that says apart what its calls depend on, such as a time limit, says in their subject
+    what they do. Then another limit makes no other effect of it.
+    """
+    spec = state.spec(call.tool)
+    spelled = effect(call, spec.schema if spec else "")
+    return (
+        (spelled, f"{call.tool}: {call.subject}") if call.binding and call.subject else (spelled,)
+    )
 
 
 # --- one function an event ---------------------------------------------------------------
@@ -230,7 +243,7 @@ def _tool_finished(state: RunState, event: ToolFinished, recorded: Recorded) -> 
     tool = _tool(state, event.call_id)
     doubts = state.doubts
     if event.outcome == "unknown":
-        doubts = {**doubts, effect(tool.call): tool.call.id}
+        doubts = {**doubts, **dict.fromkeys(effects(state, tool.call), tool.call.id)}
     ran = event.outcome in ("ok", "error", "timeout")
     return replace(
         state,
