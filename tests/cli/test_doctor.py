@@ -302,6 +302,27 @@ def test_without_a_jail_it_is_said_what_follows(checks, config, jail, code, foll
     assert check["remedy"]
 
 
+@LINUX
+@pytest.mark.parametrize(
+    ("made", "remedy"),
+    [
+        ("link", "put what the link leads to in its place, or remove it"),
+        ("root", "choose another workspace"),
+    ],
+)
+def test_what_helps_against_having_no_jail_depends_on_what_is_in_the_way(
+    checks, config, tmp_path, made, remedy
+):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/.vscode").symlink_to(tmp_path)
+    config(f'workspace = "{"work" if made == "link" else "/"}"', tools="")
+    _, found = checks()
+    (check,) = found["jail"]
+    assert check["remedy"] == remedy
+    # Without a jail there is nothing that a command could leave.
+    assert found["approval"][0]["says"] == "ask: about each command that does more than read"
+
+
 def test_a_probe_that_fails_says_what_it_found():
     assert _probed(Probe("no network", True, "")) == Check("jail", "ok", "no network")
     failed = _probed(Probe("no network", False, "it answered"))

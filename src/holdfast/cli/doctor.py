@@ -16,6 +16,7 @@ from holdfast.cli.options import Config, Data
 if TYPE_CHECKING:
     from holdfast.cli.terminal import Terminal
     from holdfast.config import ModelSettings, Settings
+    from holdfast.tools.jail import Jail
     from holdfast.tools.selftest import Probe
 
 State: TypeAlias = Literal["ok", "warning", "problem"]
@@ -146,8 +147,9 @@ def _checks(config: str | None, data: str | None) -> Iterator[Check]:
         yield from _rules(folder)
     if settings:
         yield from _models(settings)
-        yield from _tools(settings)
-        yield from _jail(settings)
+        jail = _opened(settings)
+        yield from _tools(settings, jail)
+        yield from _jail(settings, jail)
 
 
 def _python() -> Check:
@@ -270,7 +272,7 @@ def _model(model: ModelSettings) -> Check:
     )
 
 
-def _tools(settings: Settings) -> Iterator[Check]:
+def _tools(settings: Settings, jail: Jail | str) -> Iterator[Check]:
     tools = settings.tools
     yield Check("terminal", "ok", "on" if tools.terminal else "off; agents run no commands")
     match tools.approval:
@@ -283,7 +285,7 @@ def _tools(settings: Settings) -> Iterator[Check]:
             yield Check("approval", "ok", "deny: what somebody would be asked about is refused")
         case _:
             about = "what leaves the jail or is hard to take back"
-            if tools.jail == "off":
+            if isinstance(jail, str):
                 about = "each command that does more than read"
             yield Check("approval", "ok", f"ask: about {about}")
 
@@ -291,32 +293,49 @@ def _tools(settings: Settings) -> Iterator[Check]:
 # --- the jail --------------------------------------------------------------------------
 
 
-def _jail(settings: Settings) -> Iterator[Check]:
+def _opened(settings: Settings) -> Jail | str:
+    """The jail, or why there is none."""
     import anyio
+
+    from holdfast.toolbox import jail_for
+
+    return anyio.run(jail_for, settings) if settings.tools.terminal else ""
+
+
+def _jail(settings: Settings, jail: Jail | str) -> Iterator[Check]:
+    import anyio
+
+    from holdfast.tools.selftest import self_test
 
     if not settings.tools.terminal:
         yield Check("jail", "ok", "not needed, since there are no commands to confine")
     elif settings.tools.jail == "off":
         yield Check("jail", "warning", f"off; {_WITHOUT_A_JAIL}", 'set tools.jail to "auto"')
-    else:
-        yield from anyio.run(_tried, settings)
-
-
-async def _tried(settings: Settings) -> Sequence[Check]:
-    from holdfast.toolbox import jail_for
-    from holdfast.tools.homes import no_workspace
-    from holdfast.tools.selftest import self_test
-
-    jail = await jail_for(settings)
-    if not isinstance(jail, str):
-        found = Check("jail", "ok", f"bubblewrap at {jail.bwrap}")
-        return [found, *map(_probed, await self_test(jail))]
-    elsewhere = no_workspace(settings.workspace)
-    remedy = "choose another workspace" if elsewhere else _MEND_THE_JAIL
-    if settings.tools.jail == "bwrap":
+    elif not isinstance(jail, str):
+        yield Check("jail", "ok", f"bubblewrap at {jail.bwrap}")
+        yield from map(_probed, anyio.run(self_test, jail))
+    elif settings.tools.jail == "bwrap":
         says = f"{jail}; tools.jail insists on one, so nothing starts without"
-        return [Check("jail", "problem", says, remedy)]
-    return [Check("jail", "warning", f"{jail}; {_WITHOUT_A_JAIL}", remedy)]
+        yield Check("jail", "problem", says, _remedy(settings))
+    else:
+        yield Check("jail", "warning", f"{jail}; {_WITHOUT_A_JAIL}", _remedy(settings))
+
+
+def _remedy(settings: Settings) -> str:
+    """What helps, by what is in the way."""
+    from holdfast.errors import ToolError
+    from holdfast.tools.homes import no_workspace, resolved
+    from holdfast.tools.jail_names import bound, protected
+
+    workspace = settings.workspace
+    if no_workspace(workspace) or not workspace.is_dir():
+        return "choose another workspace"
+    real = resolved(workspace)
+    try:
+        bound(real, protected(real), set())
+    except ToolError:
+        return "put what the link leads to in its place, or remove it"
+    return _MEND_THE_JAIL
 
 
 def _probed(probe: Probe) -> Check:
