@@ -186,7 +186,14 @@ class BadReply(ModelError):
 
 
 class ToolError(HoldfastError):
-    """A tool failed in a way worth telling the model about."""
+    """A tool failed in a way worth telling the model about.
+
+    `output` is what had come of it until then. It is shown before the error and kept like any other.
+    """
+
+    def __init__(self, message: str = "", *, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class ToolTimeout(ToolError):

@@ -142,6 +142,16 @@ async def test_a_tool_s_own_error_is_told_as_it_is():
     assert (result.outcome, result.output) == ("error", "the account is empty")
 
 
+async def test_what_came_before_an_error_is_kept_whole_like_any_output():
+    async def work(use):
+        raise ToolError("its time is up", output="line\n" * 100_000)
+
+    result, whole = await used(work)
+    assert whole == b"line\n" * 100_000 + b"its time is up"
+    assert result.outcome == "error" and result.output.endswith("line\nits time is up")
+    assert "characters left out" in result.output
+
+
 async def test_the_effect_id_is_the_call_s_own():
     seen = []
 

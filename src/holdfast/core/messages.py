@@ -209,7 +209,8 @@ def mend(text: str) -> tuple[str, str]:
 
 def lone(text: str) -> int | None:
     """Where the first half of a character stands alone, or None. Such text cannot be stored."""
-    found = _SURROGATE.search(text)
+    # Most texts are plain, and in a long one the search takes long.
+    found = None if text.isascii() else _SURROGATE.search(text)
     return found.start() if found else None
 
 

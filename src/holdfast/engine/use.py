@@ -215,7 +215,7 @@ async def _run(use: ToolUse, name: str, means: Means, *, limit: float) -> tuple[
     except ToolTimeout as error:
         return "timeout", str(error)
     except ToolError as error:
-        return "error", shortened(told(error), means.secrets)
+        return "error", f"{error.output}{shortened(told(error), means.secrets)}"
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
         return "error", f"{type(error).__name__}: {shortened(told(error), means.secrets)}"
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from io import BytesIO
 from math import inf
 from pathlib import Path
 
@@ -211,7 +212,8 @@ class _Listening:
     def __init__(self, pipe: int, hear: Callable[[str], Awaitable[None]], most: int) -> None:
         self._pipe, self._hear, self._left = pipe, hear, most
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept: list[str] = []
+        # As bytes: what comes in many small pieces would take up many times its length.
+        self._kept = BytesIO()
         self._until, self._bytes_left = inf, inf
         self._wait = anyio.CancelScope()
         self.cut = 0
@@ -219,7 +221,7 @@ class _Listening:
 
     @property
     def words(self) -> str:
-        return "".join(self._kept)
+        return self._kept.getvalue().decode()
 
     async def to_the_end(self) -> None:
         while piece := await self._piece():
@@ -238,7 +240,7 @@ class _Listening:
         self._left -= len(kept)
         self.cut += len(words) - len(kept)
         if kept:
-            self._kept.append(kept)
+            self._kept.write(kept.encode())
             await self._hear(kept)
 
     async def _piece(self) -> bytes:

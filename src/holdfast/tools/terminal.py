@@ -12,6 +12,7 @@ import os
 import pwd
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,11 +30,9 @@ from holdfast.tools.process import MARKER, Finished, run_process
 #: Where commands are found when nobody says where.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-#: Characters of output that are kept of one command. A model is shown fewer.
-MOST_OUTPUT = 1024 * 1024
-
-#: Characters that a model is told of a command whose time was up: an error is not kept whole.
-_LAST_WORDS = 3000
+#: Characters of output that are kept of one command. A model is shown fewer. They lie in memory until
+#: the command ends, and are masked and written in one go, for which everybody waits.
+MOST_OUTPUT = 16 * 1024 * 1024
 
 #: Reviewed calls whose rulings are remembered.
 _MOST_RULED = 8
@@ -161,8 +160,8 @@ class Terminal:
             )
             return _told(finished, anyio.current_time() - began)
         raise ToolError(
-            f"ended after {given.timeout} s, its limit; it may have had effects. Its last words:\n"
-            f"{heard.last_words() or '(no output)'}"
+            f"[ended after {given.timeout} s, its limit; it may have had effects]",
+            output=heard.words(),
         )
 
     def _ruling(self, arguments: str, given: Arguments, directory: Path) -> Gate:
@@ -279,21 +278,20 @@ def _json(value: object) -> str:
 
 
 class _Heard:
-    """What a command says, handed on as it comes, and the last of it kept for when its time is up."""
+    """What a command says, handed on as it comes, and kept for when its time is up."""
 
     def __init__(self, progress: Callable[[str], Awaitable[None]]) -> None:
         self._progress = progress
-        self._last = ""
-        self._cut = False
+        self._kept, self._left = BytesIO(), MOST_OUTPUT
 
     async def hear(self, words: str) -> None:
-        last = self._last + words
-        self._last = last[-_LAST_WORDS:]
-        self._cut = self._cut or len(last) > _LAST_WORDS
+        self._kept.write(words.encode())
+        self._left -= len(words)
         await self._progress(words)
 
-    def last_words(self) -> str:
-        return f"[…] {self._last}" if self._cut else self._last
+    def words(self) -> str:
+        said = self._kept.getvalue().decode().removesuffix("\n") or "(no output)"
+        return f"{said}\n" if self._left > 0 else f"{said}\n[what came after that was not kept]\n"
 
 
 def _told(finished: Finished, seconds: float) -> str:
