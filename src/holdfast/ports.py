@@ -371,7 +371,13 @@ class Review(Struct, frozen=True):
     binding: str = ""
 
 
-def _nobody(words: str) -> None:
+class Leaving(Protocol):
+    """Told of what goes on after its tool has ended; `going` says whether it still does."""
+
+    def __call__(self, words: str, going: Callable[[], bool] | None = None) -> None: ...
+
+
+def _nobody(words: str, going: Callable[[], bool] | None = None) -> None:
     """Who uses a tool outside of a run keeps no receipt."""
 
 
@@ -380,14 +386,15 @@ class ToolUse(Struct, frozen=True):
     and no other call has it: a tool that can should hand it on as its idempotency key.
 
     A tool that is cut off says on its way out, in a sentence each, what of it `ended` and how, and what
-    it `left` that goes on.
+    it `left` that goes on. What was left when its time was up is on the receipt of a later stop if
+    it can be told that it still goes on.
     """
 
     arguments: str
     effect_id: str
     progress: Callable[[str], Awaitable[None]]
     ended: Callable[[str], None] = _nobody
-    left: Callable[[str], None] = _nobody
+    left: Leaving = _nobody
 
 
 class Tool(Protocol):

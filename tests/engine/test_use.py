@@ -382,3 +382,34 @@ async def test_a_tool_that_takes_too_long_tells_the_model_what_it_left():
     result, _ = await came_of(ScriptedTool(work=work, timeout=5.0))
     assert result.outcome == "timeout"
     assert result.output.endswith("; process 7: killed; thread 8: still running")
+
+
+def broken():
+    raise OSError("nobody knows")
+
+
+@pytest.mark.parametrize(
+    ("going", "named"), [(lambda: True, 1), (lambda: False, 0), (broken, 1), (None, 0)]
+)
+async def test_what_an_earlier_timeout_left_is_on_the_receipt_if_it_still_goes_on(going, named):
+    goes_on, second = [True], anyio.Event()
+
+    async def late(use):
+        try:
+            await anyio.sleep_forever()
+        finally:
+            use.left("thread 8: still running", going and (lambda: goes_on[0] or going()))
+
+    async def work(use):
+        goes_on[0] = False
+        second.set()
+        await anyio.sleep_forever()
+
+    model = ScriptedModel([Call("late")], [Call("pay")], ["ok"])
+    tools = ScriptedTool("late", work=late, timeout=5.0), ScriptedTool(work=work)
+    async with stage(model, *tools) as play:
+        run_id = await play.start()
+        await second.wait()
+        await play.runs.stop(run_id)
+        receipt = (await play.ended(run_id)).ended.receipt
+    assert receipt.left == ("thread 8: still running",) * named

@@ -59,7 +59,7 @@ def use(heard=None, /, effect_id="call_1", left=None, **arguments):
         arguments=json.dumps(arguments),
         effect_id=effect_id,
         progress=heard.progress,
-        left=(lambda words: None) if left is None else left.append,
+        left=lambda words, going: None if left is None else left.append((words, going)),
     )
 
 
@@ -572,7 +572,8 @@ async def test_a_thread_that_goes_on_when_cut_off_is_named():
             began = anyio.current_time()
             tasks.cancel_scope.cancel()
         assert anyio.current_time() - began < 1
-        assert left == [f"thread {stuck.threads[0]} of tool hang: still running"]
+        ((words, going),) = left
+        assert words == f"thread {stuck.threads[0]} of tool hang: still running" and going()
 
 
 @pytest.mark.real_time
@@ -691,7 +692,7 @@ def hang() -> None:
     threading.Event().wait()
 
 async def main():
-    use = ToolUse("{}", "call_1", None, left=lambda words: print(words.split()[-1]))
+    use = ToolUse("{}", "call_1", None, left=lambda words, _: print(words.split()[-1]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hang.run, use)
         while not begun.is_set():

@@ -94,7 +94,7 @@ class Driver:
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
         while self._scribe.state.stopping:
-            ended, left = tuple(self._traces.ended), tuple(self._traces.left)
+            ended, left = tuple(self._traces.ended), self._traces.left
             step = plan(self._scribe.state, replace(self._rules, ended=ended, left=left))
             if not isinstance(step, Record):
                 return

@@ -7,11 +7,11 @@ a secret along is not run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -27,6 +27,8 @@ from holdfast.engine.means import Means
 from holdfast.engine.scribe import Scribe
 from holdfast.errors import ToolError, ToolTimeout
 from holdfast.ports import Looks, Review, ToolUse
+
+_T = TypeVar("_T")
 
 #: By which a model reads on in an output that was shortened.
 READ_ON = "read_output"
@@ -159,21 +161,52 @@ MOST_TRACES = 100
 LONGEST_TRACE = 300
 
 
+class _Left(NamedTuple):
+    words: str
+    going: Callable[[], bool] | None
+
+    def goes_on(self) -> bool:
+        try:
+            return self.going is None or bool(self.going())
+        except Exception:  # noqa: BLE001 - foreign code; what cannot be told may well be so
+            return True
+
+
 @dataclass(frozen=True)
 class Traces:
-    """What tools that were cut off have said of themselves on their way out."""
+    """What tools that did not come to their end have said of themselves on their way out."""
 
     ended: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    _left: list[_Left] = field(default_factory=list)
 
-    def take(self, other: Traces) -> None:
-        self.ended.extend(other.ended)
-        self.left.extend(other.left)
+    @property
+    def left(self) -> tuple[str, ...]:
+        """What goes on by now."""
+        return tuple(one.words for one in self._left if one.goes_on())
+
+    def end(self, words: str) -> None:
+        self._note(self.ended, _trace(words))
+
+    def leave(self, words: str, going: Callable[[], bool] | None = None) -> None:
+        self._note(self._left, _Left(_trace(words), going))
+
+    def take(self, other: Traces, *, cut: bool) -> None:
+        """What is on the receipt of a stop: all that was `cut` off by it, and what goes on since before."""
+        self._left[:] = [one for one in self._left if one.goes_on()]
+        kept = [one for one in other._left if cut or (one.going and one.goes_on())]
+        for ended in other.ended if cut else ():
+            self._note(self.ended, ended)
+        for left in kept:
+            self._note(self._left, left)
 
     @staticmethod
-    def note(kept: list[str], words: str) -> None:
+    def _note(kept: list[_T], one: _T) -> None:
         if len(kept) < MOST_TRACES:
-            kept.append(storable(str(words))[:LONGEST_TRACE])
+            kept.append(one)
+
+
+def _trace(words: str) -> str:
+    return storable(str(words))[:LONGEST_TRACE]
 
 
 async def use_tool(scribe: Scribe, means: Means, call: ToolCall, traces: Traces) -> None:
@@ -185,16 +218,15 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall, traces: Traces)
         arguments=call.arguments,
         effect_id=call.id,
         progress=progress.report,
-        ended=partial(Traces.note, own.ended),
-        left=partial(Traces.note, own.left),
+        ended=own.end,
+        left=own.leave,
     )
     outcome: Outcome = "cancelled"
     try:
         outcome, output = await _run(use, call.tool, means, limit=spec.timeout if spec else 0.0)
     finally:
         progress.end(cut=outcome != "ok")
-        if outcome == "cancelled":
-            traces.take(own)
+        traces.take(own, cut=outcome == "cancelled")
     if outcome == "timeout":
         output = "; ".join((output, *own.ended, *own.left))
     # Before it is shortened, and before it becomes a blob.

@@ -179,7 +179,7 @@ class FunctionTool(Generic[_P, _R]):
             return await work.wait()
         finally:
             if thread := work.leave():
-                use.left(f"thread {thread} of tool {self.spec.name}: still running")
+                use.left(f"thread {thread} of tool {self.spec.name}: still running", work.going)
 
     def _places_here(self) -> CapacityLimiter:
         places = self._places.get(None)
@@ -247,6 +247,10 @@ class _Work:
             if not self._thread:
                 self._places.release_on_behalf_of(self)
             return self._thread
+
+    def going(self) -> bool:
+        """Its thread is still at it."""
+        return bool(self._thread)
 
     def _over(self, answer: _Answer) -> None:
         with self._lock:
