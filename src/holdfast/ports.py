@@ -372,8 +372,6 @@ class Review(Struct, frozen=True):
 
 
 class Leaving(Protocol):
-    """Told of what goes on after its tool has ended; `going` says whether it still does."""
-
     def __call__(self, words: str, going: Callable[[], bool] | None = None) -> None: ...
 
 
@@ -386,8 +384,8 @@ class ToolUse(Struct, frozen=True):
     and no other call has it: a tool that can should hand it on as its idempotency key.
 
     A tool that is cut off says on its way out, in a sentence each, what of it `ended` and how, and what
-    it `left` that goes on. What was left when its time was up is on the receipt of a later stop if
-    it can be told that it still goes on.
+    it `left` that goes on, if it can with a function that says whether it still does: what was left
+    when its time was up is on the receipt of a later stop only then.
     """
 
     arguments: str
@@ -419,9 +417,8 @@ class Looks(Protocol):
     async def contents(self, arguments: str) -> str:
         """What of that a yes to the call is given to, a line each. Raises ToolError.
 
-        A person who is asked is shown it with the binding. It is asked for again when the call is
-        about to start; if it is another one then, the call does not start. For calls that nobody
-        is asked about it is not asked for.
+        Whoever is asked is shown it with the binding. When the call is about to start it is asked
+        for again, and if it is another one the call does not start.
         """
         ...
 

@@ -44,7 +44,7 @@ def question(*lines, **request):
         ("always", "always"),
         ("session", "session"),
         ("a", None),
-        ("alway", None),
+        ("al", None),
         ("s", None),
         ("d", "deny"),
         ("", "deny"),

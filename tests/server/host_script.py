@@ -130,7 +130,7 @@ TOOLS = [
     ScriptedTool("work", work=work, writes=False, repeatable=True, parallel=True),
     ScriptedTool("stubborn", work=misbehave),
     ScriptedTool("slow", work=linger),
-    ScriptedTool("pay", review=ask_about_money),
+    ScriptedTool("pay", review=ask_about_money, parallel=True),
 ]
 
 if __name__ == "__main__":
