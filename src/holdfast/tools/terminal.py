@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -270,7 +271,9 @@ class Terminal:
 
 
 async def _bare(command: str, **rest: Any) -> Finished:
-    return await run_process(["bash", "-c", command], **rest)
+    # The system's own: the way to programs that a command gets may lead through the workspace.
+    shell = which("bash", path=SYSTEM_PATH) or "/bin/bash"
+    return await run_process([shell, "-c", command], **rest)
 
 
 def _json(value: object) -> str:
