@@ -14,6 +14,7 @@ import uvicorn
 
 from holdfast.config.settings import ServerSettings
 from holdfast.errors import InvalidRequest
+from holdfast.server.cors import SHARED
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
 
@@ -25,7 +26,7 @@ KEYS = Keys(
 )
 BEARER = f"Authorization: Bearer {KEY}"
 JSON = "Content-Type: application/json"
-EXPOSED = "X-Run-Id, X-Holdfast-Ignored, Idempotency-Replayed, Retry-After"
+EXPOSED = dict(SHARED)[b"access-control-expose-headers"].decode()
 PAGE = "https://page.example"
 SAFE = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",

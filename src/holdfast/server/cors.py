@@ -24,10 +24,15 @@ PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-headers", _TAKEN),
     (b"access-control-max-age", b"600"),
 )
-SHARED: tuple[Header, ...] = (
+#: What a client goes by. OpenAI's own begins a failed run anew unless it sees X-Should-Retry.
+_SEEN = b", ".join(
     (
-        b"access-control-expose-headers",
-        b"X-Run-Id, X-Holdfast-Ignored, Idempotency-Replayed, Retry-After",
-    ),
+        b"X-Run-Id, X-Holdfast-Ignored, Idempotency-Replayed, Retry-After, X-Should-Retry",
+        b"X-Hermes-Session-Id, X-Hermes-Session-Key",
+        b"X-Hermes-Completed, X-Hermes-Partial, X-Hermes-Error",
+    )
+)
+SHARED: tuple[Header, ...] = (
+    (b"access-control-expose-headers", _SEEN),
     (b"vary", b"Origin"),
 )
