@@ -85,13 +85,22 @@ SHAPED = (
 
 def test_a_shape_is_told_once_it_stands():
     assert words(sent(*SHAPED, said('{"a":'), said("1}"))) == []
-    told = last(*SHAPED, said('{"a":'), said("1}"), replied(text='{"a":1}'))
-    assert words(told) == ['{"a":1}']
+    whole = (*SHAPED, said('{"a":'), said("1}"), replied(text='{"a":1}'), RunCompleted())
+    assert words(last(*whole)) == ['{"a":1}']
 
 
 def test_what_is_said_before_a_call_is_no_part_of_a_shape():
     told = sent(*SHAPED, thought("hm"), said("Let me look."), replied(call(), text="Let me look."))
     assert (words(told), words(told, "reasoning_content")) == ([], ["hm", "Let me look."])
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_shape_that_somebody_spoke_after_is_not_the_answer(late):
+    added, reply = InputAdded(parts=(Text("and"),)), replied(text="{}")
+    first = (reply, added) if late else (added, reply)
+    second = (called(turn=2), said("[]", turn=2), replied(turn=2, text="[]"), RunCompleted())
+    told = sent(*SHAPED, thought("hm"), said("{}"), *first, *second)
+    assert (words(told), words(told, "reasoning_content")) == (["[]"], ["hm", "{}"])
 
 
 def test_of_a_shape_that_was_taken_back_nothing_is_told():

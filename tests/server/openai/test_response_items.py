@@ -1,6 +1,13 @@
 from hypothesis import given, settings
 
-from holdfast.core.events import ModelChoice, ModelRetracted, ReasoningStreamed, StopRequested
+from holdfast.core.events import (
+    InputAdded,
+    ModelChoice,
+    ModelRetracted,
+    ReasoningStreamed,
+    StopRequested,
+)
+from holdfast.core.messages import Text
 from holdfast.server.openai.response_items import View
 from holdfast.testing.strategies import journals
 from tests.core.stories import (
@@ -19,6 +26,7 @@ from tests.core.stories import (
 )
 
 CALLING = (accepted(), started(), called())
+ADDED = InputAdded(parts=(Text("and"),))
 TAKEN_BACK = ModelRetracted(turn=1, attempt=1, after=3)
 
 
@@ -106,6 +114,18 @@ def test_words_are_a_commentary_until_it_is_known_where_a_shape_was_asked_for():
     assert last(*happened)[0]["item"]["phase"] == "commentary"
     assert last(*happened, replied(text="{}"))[-1]["item"]["phase"] == "final_answer"
     assert "phase" not in last(*CALLING, said("{}"))[0]["item"]
+
+
+def test_a_reply_is_not_the_answer_while_somebody_is_still_to_be_heard():
+    told = last(*CALLING, said("a"), ADDED, replied(text="a"))
+    assert told[-1]["item"]["phase"] == "commentary"
+    assert told[-1]["item"]["content"][0]["text"] == "a\n\n"
+
+
+def test_an_answer_after_which_somebody_was_heard_is_one_no_more():
+    happened = (*CALLING, said("a"), replied(text="a"), ADDED, called(turn=2), said("b", turn=2))
+    grown = view(*happened, replied(turn=2, text="b"))
+    assert [item["phase"] for item in shapes(grown)] == ["commentary", "final_answer"]
 
 
 def test_half_a_shape_that_is_taken_back_is_a_commentary_also_where_there_are_no_tools():

@@ -157,9 +157,14 @@ def test_a_run_accepted_by_a_newer_version_waits():
 
 
 def words_of(events):
-    """Those of the replies, each with a break if a call comes after it."""
-    replies = [r.event for r in events if isinstance(r.event, ModelReplied)]
-    return [reply.text + "\n\n" * bool(reply.calls) for reply in replies if reply.text]
+    """Those of the replies, each with a break if a call or somebody else comes after it."""
+    said = []
+    for place, recorded in enumerate(events):
+        reply = recorded.event
+        if isinstance(reply, ModelReplied) and reply.text:
+            goes_on = reply.calls or replay(events[:place]).inputs
+            said.append(reply.text + "\n\n" * bool(goes_on))
+    return said
 
 
 @settings(max_examples=25)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from holdfast.config import Settings
 from holdfast.core.codec import record
 from holdfast.core.events import (
+    InputAdded,
     ModelChoice,
     ModelRetracted,
     ReasoningStreamed,
@@ -188,6 +189,28 @@ def test_a_shape_is_read_from_a_stream_that_has_other_words_in_it():
 def test_a_shape_is_read_from_a_chat_stream_that_has_other_words_in_it():
     shaped = (ModelChoice("main", {"response_format": {"type": "json_object"}}),)
     happened = [record(1, 1.0, accepted(models=shaped)), *WHOLE[1:]]
+    with client(stream(ChatProjection(RUN), happened)) as asks:
+        with asks.chat.completions.stream(**ASKED, response_format=Sum) as told:
+            (choice,) = told.get_final_completion().choices
+    assert choice.message.parsed == Sum(sum=2)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_who_spoke_while_it_was_answered_is_told_the_last_answer(late):
+    shaped = (ModelChoice("main", {"response_format": {"type": "json_object"}}),)
+    added, reply = InputAdded(parts=(Text("and"),)), replied(text='{"sum": 1}')
+    happened = journal(
+        *(accepted(models=shaped), started(), called(), said('{"sum": 1}')),
+        *((reply, added) if late else (added, reply)),
+        *(called(turn=2), said(ANSWER, turn=2), replied(turn=2, text=ANSWER), RunCompleted()),
+    )
+    with client(response_object(RUN, happened)) as asks:
+        answer = asks.responses.parse(model="main", input="hi", text_format=Sum)
+        assert answer.output_parsed == Sum(sum=2)
+        assert late or answer.output_text == '{"sum": 1}\n\n' + ANSWER
+    with client(stream(ResponseProjection(RUN), happened)) as asks:
+        with asks.responses.stream(response_id="resp_1", text_format=Sum) as told:
+            assert told.get_final_response().output_parsed == Sum(sum=2)
     with client(stream(ChatProjection(RUN), happened)) as asks:
         with asks.chat.completions.stream(**ASKED, response_format=Sum) as told:
             (choice,) = told.get_final_completion().choices

@@ -99,8 +99,10 @@ class ChatProjection:
         yield self._chunk({"role": "assistant", "content": ""})
 
     def _called(self, _event: ModelCalled, _before: RunState) -> Iterator[bytes]:
-        self._shown, self._held = {}, []
-        yield from ()
+        # Somebody spoke when the last reply stood, so it was not the answer.
+        yield from self._let_go(self._think)
+        self._thought = self._thought or "reasoning_content" in self._shown
+        self._shown = {}
 
     def _text(self, event: TextStreamed, _before: RunState) -> Iterator[bytes]:
         if (event.turn, event.attempt) in self._retracted:
@@ -119,9 +121,11 @@ class ChatProjection:
             yield self._chunk({kind: BREAK})
         self._shown, self._held = {}, []
 
-    def _replied(self, event: ModelReplied, _before: RunState) -> Iterator[bytes]:
-        # What was said before a call is not the answer.
-        yield from self._let_go(self._think if event.calls else self._say)
+    def _replied(self, event: ModelReplied, before: RunState) -> Iterator[bytes]:
+        # What was said before a call, or while somebody spoke, is not the answer. Whether anything
+        # else is shows only at the end.
+        if event.calls or before.inputs:
+            yield from self._let_go(self._think)
         self._said = self._said or "content" in self._shown
         self._thought = self._thought or "reasoning_content" in self._shown
 

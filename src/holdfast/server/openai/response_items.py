@@ -2,7 +2,7 @@
 
 Each item is opened, grows and is closed once. The words of an attempt are one item and its thoughts
 another; they stay open until the attempt is over, so that an item which was called complete stands
-for ever. What is told of an event are its frames without their numbers; no event has more than a
+for ever; only that it is the answer may prove wrong. What is told of an event are its frames without their numbers; no event has more than a
 handful of them, since a call is told when something happens to it, and not with all the others.
 """
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.core.events import (
     ApprovalRequested,
+    ModelCalled,
     ModelReplied,
     ModelRetracted,
     ReasoningStreamed,
@@ -119,11 +120,14 @@ class View:
         self.items: list[Item] = []
         self._open: dict[Kind, Words] = {}
         self._calls: set[str] = set()
+        #: The last reply, if nothing was known that is to follow it.
+        self._answer: Words | None = None
         #: How many there were, with those that were taken back.
         self._count = 0
         self._tell: Mapping[type[Any], Callable[[Recorded, RunState], Iterator[Fields]]] = {
             TextStreamed: self._text,
             ReasoningStreamed: self._thought,
+            ModelCalled: self._asked,
             ModelReplied: self._replied,
             ModelRetracted: self._taken_back,
             ApprovalRequested: self._called,
@@ -168,15 +172,22 @@ class View:
         """
         return "commentary" if kind == "message" and self.reading.shaped else ""
 
-    def _replied(self, recorded: Recorded, _before: RunState) -> Iterator[Fields]:
+    def _asked(self, _recorded: Recorded, _before: RunState) -> Iterator[Fields]:
+        """Somebody spoke when the answer stood, so it was none. Who was told so sees it at the end."""
+        if self._answer:
+            self._answer.phase = "commentary"
+        self._answer = None
+        yield from ()
+
+    def _replied(self, recorded: Recorded, before: RunState) -> Iterator[Fields]:
         event: Any = recorded.event
         message = self._open.get("message")
-        if message and event.calls:
+        if message and (event.calls or before.inputs):
             message.phase = "commentary"
             # OpenAI's clients put the texts of all messages together with nothing in between.
             yield _grown(message, BLANK)
         elif message:
-            message.phase = "final_answer"
+            message.phase, self._answer = "final_answer", message
         yield from self._close("completed" if event.stop == "stop" else "incomplete")
 
     def _taken_back(self, _recorded: Recorded, _before: RunState) -> Iterator[Fields]:
