@@ -11,6 +11,8 @@ from holdfast.server.content import (
     LONGEST_INPUT,
     MOST_MESSAGES,
     MOST_PARTS,
+    Instruction,
+    laid_over,
     read_earlier,
     read_history,
     read_input,
@@ -280,7 +282,10 @@ def test_what_a_system_says_are_instructions():
         {},
     )
     assert found.messages == (UserMessage((Text("hi"),)),)
-    assert found.told == ("be brief", "be kind")
+    told = (Instruction("system", "be brief"), Instruction("developer", "be kind"))
+    assert found.told == told
+    assert laid_over("first", told) == "first\n\nbe brief\n\nbe kind"
+    assert laid_over("", told[:1]) == "be brief"
 
 
 @pytest.mark.parametrize("role", ["tool", "function", "critic", None, 5, [], {}], ids=str)
@@ -333,7 +338,7 @@ def test_what_came_earlier_in_an_input_is_read_as_a_conversation():
     items = ["one", {"role": "assistant", "content": "two"}, {"role": "system", "content": "three"}]
     assert read_earlier(items, {}) == (
         (UserMessage((Text("one"),)), AssistantMessage("two")),
-        ("three",),
+        (Instruction("system", "three"),),
     )
 
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.core.messages import (
     AssistantMessage,
@@ -45,11 +46,18 @@ _DATA = re.compile(r"data:(image/[\w.+-]+)(?:;[^;,]+)*;base64", re.IGNORECASE | 
 _REGISTERED = {"image/jpg": "image/jpeg"}
 
 
+class Instruction(Struct, frozen=True):
+    """A message of a system or a developer, who do not take turns."""
+
+    role: str
+    text: str
+
+
 class Conversation(NamedTuple):
     """What was said before. `told` are the instructions that stood among it."""
 
     messages: tuple[Message, ...] = ()
-    told: tuple[str, ...] = ()
+    told: tuple[Instruction, ...] = ()
 
 
 def read_input(value: object, blobs: dict[str, bytes]) -> tuple[tuple[Part, ...], list[object]]:
@@ -93,7 +101,7 @@ def _conversation(
     items: Iterable[Mapping[str, object]], name: str, blobs: dict[str, bytes]
 ) -> Conversation:
     """Messages of tools are left out: without the calls they answer, no model takes them."""
-    messages, told = list[Message](), list[str]()
+    messages, told = list[Message](), list[Instruction]()
     for place, item in enumerate(items):
         content, where = item.get("content"), f"{name}[{place}].content"
         match str(item.get("role")).strip().lower():
@@ -101,10 +109,13 @@ def _conversation(
                 messages.append(UserMessage(read_parts(content, where, blobs)))
             case "assistant":
                 messages.append(AssistantMessage(_spelled(content, where)))
-            case "system" | "developer":
-                told.append(_spelled(content, where))
+            case "system" | "developer" as role:
+                told.append(Instruction(role, _spelled(content, where)))
     empty = (UserMessage(()), AssistantMessage())
-    return Conversation(tuple(one for one in messages if one not in empty), tuple(told))
+    return Conversation(
+        tuple(one for one in messages if one not in empty),
+        tuple(one for one in told if one.text),
+    )
 
 
 def read_parts(content: object, name: str, blobs: dict[str, bytes]) -> tuple[Part, ...]:
@@ -187,6 +198,11 @@ def _decoded(data: str) -> bytes:
         return b64decode(data, validate=True)
     except ValueError:
         return b""
+
+
+def laid_over(own: str, told: Iterable[Instruction]) -> str:
+    """Instructions, and those that stood among what was said."""
+    return "\n\n".join(filter(None, (own, *(one.text for one in told))))
 
 
 # --- limits ----------------------------------------------------------------------------

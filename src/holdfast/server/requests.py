@@ -35,6 +35,7 @@ from holdfast.server.bodies import (
 from holdfast.server.content import (
     LONGEST_INPUT,
     few,
+    laid_over,
     read_earlier,
     read_history,
     read_input,
@@ -121,7 +122,7 @@ def read_run(body: bytes) -> RunRequest:
     given = fields.get("conversation_history")
     parts, earlier = read_input(fields.get("input"), blobs)
     before = read_history(given, blobs) if given else read_earlier(earlier, blobs)
-    instructions = "\n\n".join(filter(None, (string(fields, "instructions"), *before.told)))
+    instructions = laid_over(string(fields, "instructions"), before.told)
     return RunRequest(
         parts=parts,
         history=before.messages,

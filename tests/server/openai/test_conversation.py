@@ -3,6 +3,7 @@ from base64 import b64encode
 import pytest
 
 from holdfast.core.messages import AssistantMessage, Image, Text, UserMessage
+from holdfast.server.content import Instruction
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.problems import Problem
 
@@ -36,7 +37,8 @@ def test_the_last_of_the_users_messages_is_what_is_asked():
 def test_instructions_may_stand_anywhere():
     told = [{"role": "system", "content": "x"}, user("a"), {"role": "developer", "content": "y"}]
     spoken = read(told)
-    assert (spoken.parts, spoken.history, spoken.told) == ((Text("a"),), (), ("x", "y"))
+    assert (spoken.parts, spoken.history) == ((Text("a"),), ())
+    assert spoken.told == (Instruction("system", "x"), Instruction("developer", "y"))
 
 
 def test_what_tools_said_elsewhere_is_left_out():
@@ -102,7 +104,7 @@ def test_nobody_is_left_out_for_a_role_that_is_not_known(role):
     said = refused([{"role": role, "content": "a"}, user("b")])
     assert said.param == "messages[0].role"
     spoken = read([{"role": " System ", "content": "x"}, user("b")])
-    assert spoken.told == ("x",)
+    assert spoken.told == (Instruction("system", "x"),)
 
 
 def test_what_is_wrong_is_told_by_its_place():

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.messages import AssistantMessage, Text, UserMessage
+from holdfast.server.content import Instruction
 from holdfast.server.openai.request import Echo, OpenAIRequest
 from holdfast.server.openai.response_request import read_response
 from holdfast.server.problems import Problem
@@ -60,10 +61,12 @@ def test_an_input_may_be_a_conversation():
         {"type": "item_reference", "id": "msg_1"},
         "c",
     ]
-    run = read(input=items, instructions="In French.").run
+    asked = read(input=items, instructions="In French.")
+    run = asked.run
     assert run.parts == (Text("c"),)
     assert run.history == (UserMessage((Text("a"),)), AssistantMessage("b"))
-    assert run.instructions == "In French.\n\nBe brief."
+    assert run.instructions == "In French."
+    assert asked.told == (Instruction("developer", "Be brief."),)
 
 
 def test_what_a_request_says_of_itself_is_kept_for_its_response():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.server.bodies import flag, read_object, text
-from holdfast.server.content import short
+from holdfast.server.content import laid_over, short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, given, inside, number, truth, whole
 from holdfast.server.openai.request import (
@@ -48,8 +48,9 @@ def read_chat(body: bytes) -> OpenAIRequest:
     if messages and not isinstance(messages, list):
         raise malformed("'messages' must be an array of messages", param="messages")
     spoken = read_conversation(messages, "messages", blobs)
-    instructions = "\n\n".join(filter(None, spoken.told))
+    instructions = laid_over("", spoken.told)
     _one(fields)
+    store = flag(fields, "store")
     run = RunRequest(
         parts=spoken.parts,
         history=spoken.history,
@@ -68,11 +69,11 @@ def read_chat(body: bytes) -> OpenAIRequest:
         stream=truth(fields, "stream"),
         include_usage=_include_usage(fields),
         background=flag(fields, "background") or False,
-        store=flag(fields, "store"),
+        store=store,
         on_disconnect=on_disconnect(fields),
         ignored=given(fields, _IGNORED),
-        # It is found as a response only if it was to be stored.
-        echo=Echo(store=flag(fields, "store") or False),
+        # It is found as a response, and gone on from, only if it was to be stored.
+        echo=Echo(store=store or False, instructed=spoken.told if store else None),
     )
 
 

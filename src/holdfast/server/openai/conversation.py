@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core.messages import Message, Part
-from holdfast.server.content import MOST_MESSAGES, few, read_earlier, read_input
+from holdfast.server.content import (
+    MOST_MESSAGES,
+    Instruction,
+    few,
+    read_earlier,
+    read_input,
+)
 from holdfast.server.problems import Problem, malformed
 
 #: These speak, in turns. Whoever else there is gives instructions, or answers a call.
@@ -18,7 +24,7 @@ class Spoken(NamedTuple):
 
     parts: tuple[Part, ...]
     history: tuple[Message, ...]
-    told: tuple[str, ...]
+    told: tuple[Instruction, ...]
 
 
 def read_conversation(value: object, name: str, blobs: dict[str, bytes]) -> Spoken:

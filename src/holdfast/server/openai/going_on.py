@@ -9,11 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.events import RunAccepted
 from holdfast.ports import Once
+from holdfast.server.content import laid_over
 from holdfast.server.openai.kept import Found, Kept
+from holdfast.server.openai.request import Echo
 from holdfast.server.openai.taking import up_to
 from holdfast.server.problems import Problem
 from holdfast.server.requests import RunRequest, read_run
@@ -30,18 +33,28 @@ class Begun(NamedTuple):
 async def take_run(service: Service, body: bytes, *, principal: str, key: str | None) -> Begun:
     """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
     once = service.once(body, principal=principal, key=key)
-    asked, ignored, instructions = read_run(body), tuple[str, ...](), ""
+    asked, found, ignored = read_run(body), None, tuple[str, ...]()
     if asked.previous_response_id and not asked.continues and not await _known(service, once):
-        asked, ignored = await _gone_on(service, asked)
-        instructions = asked.instructions
-    finish = partial(_as_instructed, instructions)
+        found = await _find(service, asked.previous_response_id)
+        if found:
+            asked = await _gone_on(service, found, asked)
+        else:
+            ignored = ("previous_response_id",)
+    finish = partial(_as_instructed, found, asked.instructions)
     submitted = await service.take_in(asked, principal=principal, once=once, finish=finish)
     return Begun(submitted, ignored)
 
 
-def _as_instructed(instructions: str, run: RunAccepted) -> RunAccepted:
+def _as_instructed(found: Found | None, instructions: str, run: RunAccepted) -> RunAccepted:
     """So that who goes on from this one finds them: in the run itself they stand among others."""
-    return replace(run, asked={"instructions": instructions}) if instructions else run
+    if found is None:
+        return run
+    told = found.echo.instructed
+    return replace(
+        run,
+        instructions=laid_over(run.instructions, told or ()),
+        asked=msgspec.to_builtins(Echo(instructions=instructions or None, instructed=told)),
+    )
 
 
 async def _known(service: Service, once: Once | None) -> bool:
@@ -49,20 +62,20 @@ async def _known(service: Service, once: Once | None) -> bool:
     return once is not None and await service.earlier(once) is not None
 
 
-async def _gone_on(service: Service, asked: RunRequest) -> tuple[RunRequest, tuple[str, ...]]:
+async def _find(service: Service, response_id: str) -> Found | None:
     try:
-        found = await Kept(service).find(asked.previous_response_id, named="previous_response")
+        return await Kept(service).find(response_id, named="previous_response")
     except Problem:
-        return asked, ("previous_response_id",)
-    earlier = await up_to(service, found, asked.previous_response_id)
-    return _from(found, replace(asked, history=(*earlier, *asked.history))), ()
+        return None
 
 
-def _from(found: Found, asked: RunRequest) -> RunRequest:
+async def _gone_on(service: Service, found: Found, asked: RunRequest) -> RunRequest:
     """In the same session and as it was instructed, unless it says otherwise."""
+    earlier = await up_to(service, found, asked.previous_response_id)
     session = found.accepted.session_id if found.accepted else ""
     return replace(
         asked,
+        history=(*earlier, *asked.history),
         session_id=asked.session_id or session,
         instructions=asked.instructions or found.echo.instructions or "",
     )

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.core.events import RunAccepted
 from holdfast.core.messages import LENGTHS
+from holdfast.server.content import Instruction, laid_over
 from holdfast.server.openai.fields import Given, number, one_of, table, whole
 from holdfast.server.problems import malformed
 from holdfast.server.requests import RunRequest
@@ -29,13 +30,15 @@ LARGEST_SHAPE = 200_000
 class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request said of itself, and its response says again. The run does not depend on it.
 
-    `conversation` is the session that was named, if one was. `attended`: the run is for its readers
-    alone, and ends with the last of them; no response says that.
+    `conversation` is the session that was named, if one was. Two things no response says: `attended`,
+    that the run is for its readers alone and ends with the last of them; and `instructed`, what holds for
+    whatever goes on from here, None if that is not known.
     """
 
     attended: bool = False
     background: bool = False
     conversation: str = ""
+    instructed: tuple[Instruction, ...] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
     previous_response_id: str | None = None
@@ -50,7 +53,8 @@ class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def told(self) -> Mapping[str, Any]:
         said = asdict(self)
-        effort, _ = said.pop("reasoning_effort"), said.pop("attended")
+        effort = said.pop("reasoning_effort")
+        del said["attended"], said["instructed"]
         return {
             **said,
             "conversation": {"id": self.conversation} if self.conversation else None,
@@ -62,10 +66,12 @@ class Echo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class OpenAIRequest(Struct, frozen=True, kw_only=True):
     """A run somebody asked for. `options` are for the model, in the names that all wires know.
 
-    `store` is None where nothing was said of it. `ignored` are fields that nobody obeys here.
+    `told` are instructions among what was said, which come after all others. `store` is None where
+    nothing was said of it. `ignored` are fields that nobody obeys here.
     """
 
     run: RunRequest
+    told: tuple[Instruction, ...] = ()
     options: dict[str, Any] = {}
     stream: bool = False
     include_usage: bool = False
@@ -90,7 +96,8 @@ def finish(request: OpenAIRequest, run: RunAccepted) -> RunAccepted:
         for choice in run.models
     )
     echo = replace(request.echo, attended=not request.goes_on)
-    return replace(run, models=models, asked=msgspec.to_builtins(echo))
+    instructions = laid_over(run.instructions, request.told)
+    return replace(run, models=models, instructions=instructions, asked=msgspec.to_builtins(echo))
 
 
 def _laid_over(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from holdfast.core.messages import AssistantMessage, Message, Part, Text, UserMe
 from holdfast.core.run import replay
 from holdfast.core.state import RunState
 from holdfast.core.usage import Usage
+from holdfast.server.content import Instruction
 from holdfast.server.frames import Fields
 from holdfast.server.openai.ids import bare, response_id
 from holdfast.server.openai.request import Echo
@@ -110,16 +111,18 @@ def input_items(
     run_id: str,
     journal: Sequence[Recorded],
     *,
+    instructed: Sequence[Instruction] = (),
     history: Sequence[Message] = (),
     after: str = "",
     limit: int = USUAL_ITEMS,
     order: Order = "desc",
 ) -> Mapping[str, Any]:
-    """A page of what the run was given: its history, what it was asked, and what was added later.
+    """A page of what the run was given: what holds for it, its history, what it was asked, and what was
+    added later. What holds is told before all else, wherever it stood.
 
     Raises Problem if there is no item `after`.
     """
-    items = list(_inputs(run_id, journal, history))
+    items = list(_inputs(run_id, journal, instructed, history))
     if order == "desc":
         items.reverse()
     if after:
@@ -138,9 +141,14 @@ def input_items(
 
 
 def _inputs(
-    run_id: str, journal: Sequence[Recorded], history: Sequence[Message]
+    run_id: str,
+    journal: Sequence[Recorded],
+    instructed: Sequence[Instruction],
+    history: Sequence[Message],
 ) -> Iterator[Fields]:
     name = f"msg_{bare(run_id)}"
+    for place, one in enumerate(instructed, 1):
+        yield _message(f"{name}_i{place}", one.role, [_part(Text(one.text))])
     for place, message in enumerate(history, 1):
         if isinstance(message, UserMessage):
             yield _user(f"{name}_h{place}", message.parts)

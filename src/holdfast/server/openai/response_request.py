@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.server.bodies import flag, read_object, session_id, string, text
-from holdfast.server.content import short
+from holdfast.server.content import laid_over, short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, given, inside, one_of, table, truth
 from holdfast.server.openai.ids import run_id
@@ -45,7 +45,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
     said = _in_full(fields.get("input"), known or {})
     spoken = read_conversation(said, "input", blobs)
     own = string(fields, "instructions")
-    instructions = "\n\n".join(filter(None, (own, *spoken.told)))
+    short(laid_over(own, spoken.told), "instructions", LONGEST_INSTRUCTIONS)
     session, previous = _conversation(fields), _previous(fields)
     if session and previous:
         raise malformed(
@@ -59,7 +59,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
         parts=spoken.parts,
         history=spoken.history,
         blobs=blobs,
-        instructions=short(instructions, "instructions", LONGEST_INSTRUCTIONS),
+        instructions=own,
         previous_response_id=previous,
         session_id=session,
         model=text(fields, "model"),
@@ -70,6 +70,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
     background = flag(fields, "background") or False
     return OpenAIRequest(
         run=run,
+        told=spoken.told,
         options=options,
         stream=truth(fields, "stream"),
         background=background,

@@ -124,6 +124,7 @@ async def read_input_items(
     items = input_items(
         found.run_id,
         found.journal,
+        instructed=found.echo.instructed or (),
         history=await given(service.store, found.accepted) if found.accepted else (),
         after=after or "",
         limit=count(limit, "limit", usual=USUAL_ITEMS, most=MOST_ITEMS),

@@ -16,7 +16,9 @@ from holdfast.core.run import replay
 from holdfast.engine.recall import Recall
 from holdfast.ports import Once, Store
 from holdfast.server.bodies import session_id
+from holdfast.server.content import Instruction
 from holdfast.server.openai.chat_request import read_chat
+from holdfast.server.openai.instructed import in_session, together
 from holdfast.server.openai.kept import Found, Kept
 from holdfast.server.openai.referred import read_referring
 from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
@@ -113,7 +115,7 @@ async def _take(
     headers: Mapping[str, str],
     caller: Caller,
     *,
-    before: Callable[[OpenAIRequest], Awaitable[RunRequest]] | None = None,
+    before: Callable[[OpenAIRequest], Awaitable[OpenAIRequest]] | None = None,
 ) -> Taken:
     """`before` adds what was said earlier."""
     leads_again = not once.latest or RETRIES in headers
@@ -127,9 +129,11 @@ async def _take(
             earlier = await rejoin(service, once, asked, others)
         else:
             service.unheard.clear(once)
+        if before and not earlier:
+            asked = await before(asked)
         submitted = Submitted(earlier, replayed=True) if earlier else None
         submitted = submitted or await service.take_in(
-            await before(asked) if before else asked.run,
+            asked.run,
             principal=once.principal,
             once=once,
             finish=partial(finish, asked),
@@ -169,20 +173,31 @@ def _joined(run: RunRequest) -> RunRequest:
     return replace(run, parts=tuple(parts), history=())
 
 
-async def _continued(service: Service, asked: OpenAIRequest) -> RunRequest:
-    """With what was said up to and with the response it goes on from, if it names one."""
+async def _continued(service: Service, asked: OpenAIRequest) -> OpenAIRequest:
+    """With what was said before, in its session or up to and with the response it goes on from."""
     run = asked.run
     if run.session_id:
-        return _joined(run)
-    earlier: tuple[Message, ...] = ()
-    if run.previous_response_id:
-        previous = run.previous_response_id
-        found = await Kept(service).find(previous, named="previous_response")
-        earlier = await up_to(service, found, previous)
-    history = (*earlier, *run.history)
+        told = await in_session(service.store, run.session_id)
+        return _knowing(asked, told, _joined(run))
+    if not run.previous_response_id:
+        return _knowing(asked, (), _cut(asked, run.history))
+    previous = run.previous_response_id
+    found = await Kept(service).find(previous, named="previous_response")
+    history = (*await up_to(service, found, previous), *run.history)
+    return _knowing(asked, found.echo.instructed or (), _cut(asked, history))
+
+
+def _cut(asked: OpenAIRequest, history: tuple[Message, ...]) -> RunRequest:
     if asked.echo.truncation == "auto":
         history = history[-MOST_EARLIER:]
-    return replace(run, history=history)
+    return replace(asked.run, history=history)
+
+
+def _knowing(
+    asked: OpenAIRequest, earlier: tuple[Instruction, ...], run: RunRequest
+) -> OpenAIRequest:
+    told = together(earlier, asked.told)
+    return replace(asked, run=run, told=told, echo=replace(asked.echo, instructed=told))
 
 
 async def up_to(service: Service, kept: Found, response_id: str) -> tuple[Message, ...]:
