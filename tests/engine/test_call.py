@@ -294,3 +294,18 @@ async def test_a_silence_after_words_that_are_held_back_is_a_stall_like_any_othe
 async def test_half_a_secret_at_the_end_of_an_error_that_is_cut_short_is_masked():
     events = await called([ModelUnavailable("x" * (MOST_WORDS - 10) + KEY)])
     assert only(events, ModelFailed).message == "x" * (MOST_WORDS - 10) + MASK
+
+
+@pytest.mark.parametrize(
+    ("recall", "known"), [(None, ["a", "1", "b", "2"]), (3, ["1", "b", "2"]), (0, [])]
+)
+async def test_a_run_is_told_as_much_of_its_session_as_was_asked_for(recall, known):
+    model = ScriptedModel(["1"], ["2"], ["3"])
+    async with stage(model) as world:
+        for text, more in (("a", {}), ("b", {}), ("c", {"recall": recall})):
+            sent = await world.say(text, **more)
+            await world.ended(sent.run_id)
+    told = [getattr(one, "text", "") or plain(one.parts) for one in model.requests[-1].messages]
+    # A conversation begins with somebody who speaks to the model.
+    assert told[-len(known) - 1 :] == [*known, "c"]
+    assert len(told) <= len(known) + 2

@@ -54,6 +54,7 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
 
     `models` are the first choice and its fallbacks, resolved; a resumed run uses these and
     not what has been configured since. `history` is a conversation that came with the request;
+    without one, `recall` is how many messages of its session are told, the last ones, None for all;
     `asked_model` and `metadata` are the request's own words, for whoever asks what became of it;
     `asked` is what else the wire it came by has to know of it, and none of a worker's business.
     """
@@ -77,6 +78,7 @@ class RunAccepted(_Event, frozen=True, tag="run.accepted", omit_defaults=False):
     asked_model: str = ""
     metadata: dict[str, str] = {}
     asked: dict[str, Any] = {}
+    recall: int | None = None
 
 
 class RunQueued(_Event, frozen=True, tag="run.queued"):

@@ -131,9 +131,10 @@ def _request(state: RunState, choice: ModelChoice, history: tuple[Message, ...])
 
 async def _before(means: Means, run_id: str, accepted: RunAccepted) -> tuple[Message, ...]:
     """What was said before the run: what came with the request, or else in its session."""
-    if accepted.history or not accepted.session_id:
+    if accepted.history or not accepted.session_id or accepted.recall == 0:
         return await _history(means, accepted)
-    return await means.recall.before(means.store, accepted.session_id, run_id)
+    said = await means.recall.before(means.store, accepted.session_id, run_id)
+    return said[-accepted.recall :] if accepted.recall else said
 
 
 async def _history(means: Means, accepted: RunAccepted) -> tuple[Message, ...]:

@@ -73,14 +73,16 @@ _YES = frozenset({"1", "true", "yes", "on"})
 class RunRequest(Struct, frozen=True, kw_only=True):
     """A run somebody asked for. "" and None are what was left out.
 
-    `blobs` holds the bytes of the images in `parts` and `history`. `continues`: the history was
-    given as such, and counts more than what `previous_response_id` stands for.
+    `blobs` holds the bytes of the images in `parts` and `history`. `continues`: the history is all that
+    was said before, and counts more than what is known of a session or of `previous_response_id`.
+    `recall` is how many messages of its session are told otherwise, None for all.
     """
 
     parts: tuple[Part, ...]
     history: tuple[Message, ...] = ()
     blobs: dict[str, bytes] = {}
     continues: bool = False
+    recall: int | None = None
     instructions: str = ""
     previous_response_id: str = ""
     session_id: str = ""
@@ -185,6 +187,7 @@ def accept(
         principal=principal,
         asked_model=request.model,
         metadata=request.metadata,
+        recall=0 if request.continues else request.recall,
     )
     return Admission(run, request.history, request.blobs)
 

@@ -52,7 +52,7 @@ def test_the_least_there_can_be():
     assert request.run.parts == (Text("hi"),)
     assert (request.stream, request.include_usage, request.background) == (False, False, False)
     assert (request.store, request.on_disconnect, request.ignored) == (None, "", ())
-    assert (request.options, request.run.continues) == ({}, False)
+    assert request.options == {}
 
 
 def test_a_conversation_that_is_given_counts():
@@ -67,7 +67,7 @@ def test_a_conversation_that_is_given_counts():
     assert run.parts == (Text("Why?"),)
     assert run.history == (UserMessage((Text("hi"),)), AssistantMessage("Hello"))
     assert run.instructions == "Be brief.\n\nIn French."
-    assert (run.continues, run.model) == (True, "main")
+    assert run.model == "main"
 
 
 def test_how_to_choose_words_goes_to_the_model():

@@ -134,7 +134,7 @@ async def test_a_run_that_fails_without_a_word_is_an_error_that_names_it(inside)
 # --- sessions
 
 
-@pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-OpenWebUI-Chat-Id", "X-Session-Id"])
+@pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-Session-Id"])
 async def test_a_session_that_is_named_goes_on_by_what_the_client_sends(inside, name):
     model = ScriptedModel(["one"], ["two"], ["three"])
     async with inside(model) as served:

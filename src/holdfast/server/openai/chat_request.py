@@ -55,8 +55,6 @@ def read_chat(body: bytes) -> OpenAIRequest:
         parts=spoken.parts,
         history=spoken.history,
         blobs=blobs,
-        # What the client knows of the conversation counts more than what is known here.
-        continues=bool(spoken.history),
         instructions=short(instructions, "messages", LONGEST_INSTRUCTIONS),
         model=text(fields, "model"),
         reasoning_effort=text(fields, "reasoning_effort"),

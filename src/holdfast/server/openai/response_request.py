@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.server.bodies import flag, read_object, session_id, string, text
-from holdfast.server.content import laid_over, short
+from holdfast.server.content import Conversation, laid_over, read_history, short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, given, inside, one_of, table, truth
 from holdfast.server.openai.ids import run_id
@@ -44,8 +44,12 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
     blobs: dict[str, bytes] = {}
     said = _in_full(fields.get("input"), known or {})
     spoken = read_conversation(said, "input", blobs)
+    before = Conversation()
+    if earlier := fields.get("conversation_history"):
+        before = read_history(earlier, blobs)
+    told = (*before.told, *spoken.told)
     own = string(fields, "instructions")
-    short(laid_over(own, spoken.told), "instructions", LONGEST_INSTRUCTIONS)
+    short(laid_over(own, told), "instructions", LONGEST_INSTRUCTIONS)
     session, previous = _conversation(fields), _previous(fields)
     if session and previous:
         raise malformed(
@@ -55,10 +59,14 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
         )
     effort = text(inside(fields, "reasoning"), "reasoning.effort")
     options, store = _options(fields), flag(fields, "store")
+    passed_over: tuple[str, ...] = ()
+    if earlier and previous:
+        previous, passed_over = "", ("previous_response_id",)
     run = RunRequest(
         parts=spoken.parts,
-        history=spoken.history,
+        history=(*before.messages, *spoken.history),
         blobs=blobs,
+        continues=bool(earlier),
         instructions=own,
         previous_response_id=previous,
         session_id=session,
@@ -70,13 +78,13 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
     background = flag(fields, "background") or False
     return OpenAIRequest(
         run=run,
-        told=spoken.told,
+        told=told,
         options=options,
         stream=truth(fields, "stream"),
         background=background,
         store=store is not False,
         on_disconnect=on_disconnect(fields),
-        ignored=given(fields, _IGNORED) + _referred(said),
+        ignored=given(fields, _IGNORED) + passed_over + _referred(said),
         echo=Echo(
             background=background,
             conversation=session,

@@ -31,6 +31,10 @@ from holdfast.server.streams import Caller
 #: Headers by which a client names the conversation, the first that is there counts.
 SESSION_HEADERS = ("X-Hermes-Session-Id", "X-OpenWebUI-Chat-Id", "X-Session-Id")
 
+#: Who names it so sends with each message all that was said before it, be it nothing: a first message
+#: may be edited, answered anew, or put to several models.
+_SENDS_ALL = "X-OpenWebUI-Chat-Id"
+
 #: Messages of a conversation that are gone on with, where it may be cut.
 MOST_EARLIER = 100
 
@@ -79,9 +83,8 @@ async def take_chat(
     caller: Caller,
 ) -> Taken:
     """Raises Problem or HoldfastError."""
-    asked, session = read_chat(body), session_of(headers)
-    asked = replace(asked, run=replace(asked.run, session_id=session))
-    once = _known_by(service, body, principal, key, of=f"chat {session}".strip())
+    asked = _in_session(read_chat(body), headers)
+    once = _known_by(service, body, principal, key, of=f"chat {asked.run.session_id}".strip())
     return await _take(service, asked, once, headers, caller)
 
 
@@ -98,7 +101,11 @@ async def take_response(
     asked = await read_referring(service, body)
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
-    once = _known_by(service, body, principal, key, of="response")
+    of = "response"
+    if not asked.run.session_id and not asked.run.previous_response_id:
+        asked = _in_session(asked, headers)
+        of = f"response {asked.run.session_id}".strip()
+    once = _known_by(service, body, principal, key, of=of)
     return await _take(service, asked, once, headers, caller, before=partial(_continued, service))
 
 
@@ -152,10 +159,24 @@ def _gone(caller: Caller) -> bool:
 
 def session_of(headers: Mapping[str, str]) -> str:
     """The session that is named in the headers of a request, "" if none is."""
-    for name in SESSION_HEADERS:
-        if headers.get(name):
-            return session_id({name: headers[name]}, name)
-    return ""
+    name = _naming(headers)
+    return session_id(headers, name) if name else ""
+
+
+def _naming(headers: Mapping[str, str]) -> str:
+    return next((name for name in SESSION_HEADERS if headers.get(name)), "")
+
+
+def _in_session(asked: OpenAIRequest, headers: Mapping[str, str]) -> OpenAIRequest:
+    """As part of the session that is named in the headers. What the client knows of it counts more
+    than what is known here, if it says any of that."""
+    sends_all = bool(asked.run.history) or _naming(headers) == _SENDS_ALL
+    run = replace(
+        asked.run,
+        session_id=session_of(headers),
+        continues=asked.run.continues or sends_all,
+    )
+    return replace(asked, run=run)
 
 
 def _joined(run: RunRequest) -> RunRequest:
@@ -175,28 +196,18 @@ def _joined(run: RunRequest) -> RunRequest:
 
 async def _continued(service: Service, asked: OpenAIRequest) -> OpenAIRequest:
     """With what was said before, in its session or up to and with the response it goes on from."""
-    run = asked.run
-    if run.session_id:
-        told = await in_session(service.store, run.session_id)
-        return _knowing(asked, told, _joined(run))
-    if not run.previous_response_id:
-        return _knowing(asked, (), _cut(asked, run.history))
-    previous = run.previous_response_id
-    found = await Kept(service).find(previous, named="previous_response")
-    history = (*await up_to(service, found, previous), *run.history)
-    return _knowing(asked, found.echo.instructed or (), _cut(asked, history))
-
-
-def _cut(asked: OpenAIRequest, history: tuple[Message, ...]) -> RunRequest:
+    run, told = asked.run, tuple[Instruction, ...]()
+    if run.continues:
+        pass
+    elif run.session_id:
+        run, told = _joined(run), await in_session(service.store, run.session_id)
+    elif previous := run.previous_response_id:
+        found = await Kept(service).find(previous, named="previous_response")
+        run = replace(run, history=(*await up_to(service, found, previous), *run.history))
+        told = found.echo.instructed or ()
     if asked.echo.truncation == "auto":
-        history = history[-MOST_EARLIER:]
-    return replace(asked.run, history=history)
-
-
-def _knowing(
-    asked: OpenAIRequest, earlier: tuple[Instruction, ...], run: RunRequest
-) -> OpenAIRequest:
-    told = together(earlier, asked.told)
+        run = replace(run, history=run.history[-MOST_EARLIER:], recall=MOST_EARLIER)
+    told = together(told, asked.told)
     return replace(asked, run=run, told=told, echo=replace(asked.echo, instructed=told))
 
 
@@ -211,8 +222,8 @@ async def up_to(service: Service, kept: Found, response_id: str) -> tuple[Messag
             param="previous_response_id",
         )
     before = await given(service.store, state.accepted)
-    if state.accepted.session_id and not state.accepted.history:
-        session = state.accepted.session_id
+    session = state.accepted.session_id
+    if session and not state.accepted.history and state.accepted.recall != 0:
         before = await Recall(most=0).before(service.store, session, kept.run_id)
     return (*before, *conversation(state))
 
