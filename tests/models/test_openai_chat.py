@@ -79,7 +79,7 @@ def test_words_alone_are_a_string():
 def test_pictures_stand_between_the_words():
     kept = Image(media_type="image/jpeg", blob=BlobRef("abc", 3))
     unsure = Image(blob=BlobRef("abc", 3), url="https://ignored.example")
-    found = Image(url="https://a.example/b.png")
+    found = Image(url="https://a.example/b.png", detail="low")
     parts = (Text("look"), kept, unsure, found)
     assert messages(UserMessage(parts), blobs={"abc": b"\x01\x02\x03"}) == [
         {
@@ -88,7 +88,10 @@ def test_pictures_stand_between_the_words():
                 {"type": "text", "text": "look"},
                 {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AQID"}},
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
-                {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}},
+                {
+                    "type": "image_url",
+                    "image_url": {"url": "https://a.example/b.png", "detail": "low"},
+                },
             ],
         }
     ]

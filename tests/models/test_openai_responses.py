@@ -82,12 +82,12 @@ def test_sealed_thoughts_are_not_asked_of_who_has_none(model):
 
 def test_a_picture_goes_as_its_bytes_or_its_address():
     kept = Image(media_type="image/png", blob=BlobRef("abc", 3))
-    found = Image(url="https://example.org/a.png")
+    found = Image(url="https://example.org/a.png", detail="low")
     [message] = items(UserMessage(parts=(Text("see"), kept, found)), blobs={"abc": b"\x00\x01\x02"})
     assert message["content"] == [
         {"type": "input_text", "text": "see"},
         {"type": "input_image", "image_url": "data:image/png;base64,AAEC"},
-        {"type": "input_image", "image_url": "https://example.org/a.png"},
+        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"},
     ]
 
 
@@ -200,6 +200,13 @@ def test_a_shape_of_the_reply_is_said_flatly():
     assert "response_format" not in sent
     plain = options(response_format={"type": "json_object"})
     assert plain["text"] == {"format": {"type": "json_object"}}
+
+
+def test_how_much_to_say_is_said_of_the_text():
+    assert options(verbosity="low")["text"] == {"verbosity": "low"}
+    both = options(verbosity="low", response_format={"type": "json_object"})
+    assert both["text"] == {"verbosity": "low", "format": {"type": "json_object"}}
+    assert "verbosity" not in both
 
 
 def test_other_options_pass_but_none_speaks_for_us():

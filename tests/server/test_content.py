@@ -166,7 +166,7 @@ def test_an_image_alone_is_an_input():
     "part",
     [
         {"type": "image_url", "image_url": "https://example.org/a.png"},
-        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"},
+        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "auto"},
         {"type": "input_image", "image_url": {"url": "https://example.org/a.png"}},
     ],
     ids=str,
@@ -356,3 +356,14 @@ def test_what_is_no_message_among_an_input_is_skipped():
 
 def test_the_limits_are_those_that_were_promised():
     assert content.LONGEST_INPUT == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("detail", "kept"), [("low", "low"), ("original", "original"), ("auto", ""), (5, ""), ([], "")]
+)
+def test_how_closely_to_look_at_a_picture_is_kept(detail, kept):
+    url = "https://a.example/b.png"
+    chat = {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+    response = {"type": "input_image", "image_url": url, "detail": detail}
+    for part in (chat, response):
+        assert content.read_parts([part], "input", {}) == (Image(url=url, detail=kept),)

@@ -29,11 +29,13 @@ class Text(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class Image(Struct, frozen=True, tag_field="type", tag="image", omit_defaults=True):
-    """A picture, kept as a blob or found at an address."""
+    """A picture, kept as a blob or found at an address. `detail` is how closely to look at it, where a
+    wire has a word for that."""
 
     media_type: str = ""
     blob: BlobRef | None = None
     url: str = ""
+    detail: str = ""
 
 
 Part: TypeAlias = Text | Image

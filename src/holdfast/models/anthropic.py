@@ -44,7 +44,8 @@ _EFFORTS["minimal"] = "low"
 #: Options that never go out as they came: what is ours to say, what has another name here, and
 #: what has none.
 _OURS = {"model", "messages", "stream", "tools", "system", "cache"}
-_REWORDED = {"reasoning_effort", "response_format", "tool_choice", "stop", *LENGTHS, *CHAT_ALONE}
+_REWORDED = {"reasoning_effort", "response_format", "tool_choice", "stop", "verbosity"}
+_REWORDED |= {*LENGTHS, *CHAT_ALONE}
 
 _Block: TypeAlias = dict[str, Any]
 

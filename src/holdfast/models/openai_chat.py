@@ -93,7 +93,8 @@ def _message(message: Message, blobs: dict[str, bytes], origin: str) -> dict[str
 def _part(part: Text | Image, blobs: dict[str, bytes]) -> dict[str, object]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    return {"type": "image_url", "image_url": {"url": _address(part, blobs)}}
+    detail = {"detail": part.detail} if part.detail else {}
+    return {"type": "image_url", "image_url": {"url": _address(part, blobs), **detail}}
 
 
 def _address(image: Image, blobs: dict[str, bytes]) -> str:

@@ -28,7 +28,7 @@ from holdfast.models.wire import CHAT_ALONE, in_order, longest
 #: Options that are said in other words here or cannot be said, or that are not for options to say.
 _OURS = frozenset(
     {"model", "instructions", "input", "stream", "tools", "reasoning_effort", "response_format"}
-    | {"stop", *LENGTHS, *CHAT_ALONE}
+    | {"stop", "verbosity", *LENGTHS, *CHAT_ALONE}
 )
 
 _Item: TypeAlias = dict[str, object] | msgspec.Raw
@@ -71,9 +71,13 @@ def _options(request: Request) -> dict[str, object]:
         said["max_output_tokens"] = most[1] * request.stretch
     if effort := options.get("reasoning_effort"):
         said["reasoning"] = {"effort": effort, "summary": "auto"} | _table(options.get("reasoning"))
+    text = dict[str, object]()
     if shape := _table(options.get("response_format")):
-        flat = {"type": shape.get("type")} | _table(shape.get("json_schema"))
-        said["text"] = _table(options.get("text")) | {"format": flat}
+        text["format"] = {"type": shape.get("type")} | _table(shape.get("json_schema"))
+    if verbosity := options.get("verbosity"):
+        text["verbosity"] = verbosity
+    if text:
+        said["text"] = _table(options.get("text")) | text
     return said
 
 
@@ -123,7 +127,8 @@ def _content(part: Part, request: Request) -> dict[str, object]:
         address = f"data:{part.media_type};base64,{data}"
     if not address:
         raise ModelRefused("a picture is neither at hand nor at an address")
-    return {"type": "input_image", "image_url": address}
+    detail = {"detail": part.detail} if part.detail else {}
+    return {"type": "input_image", "image_url": address, **detail}
 
 
 def _table(value: object) -> dict[str, object]:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.messages import (
     AssistantMessage,
@@ -39,6 +40,8 @@ MOST_PARTS = 1000
 
 _TEXTS = ("text", "input_text", "output_text")
 _PICTURES = ("image_url", "input_image")
+#: How closely to look at a picture, where it is not left to the model.
+_DETAILS = ("low", "high", "original")
 
 _ADDRESS = re.compile(r"https?://[^\s/?#]\S*", re.IGNORECASE)
 _DATA = re.compile(r"data:(image/[\w.+-]+)(?:;[^;,]+)*;base64", re.IGNORECASE | re.ASCII)
@@ -156,7 +159,9 @@ def _part(value: object, name: str, blobs: dict[str, bytes]) -> Part:
         raise malformed(f"{name} must be a part", param=name, code="invalid_content_part")
     if value.get("type") in _PICTURES:
         address = value.get("image_url")
-        return _image(address.get("url") if isinstance(address, dict) else address, name, blobs)
+        told = address if isinstance(address, dict) else {**value, "url": address}
+        picture, detail = _image(told.get("url"), name, blobs), told.get("detail")
+        return replace(picture, detail=detail) if detail in _DETAILS else picture
     if value.get("type") not in _TEXTS:
         raise malformed(
             f"{name} must be text or an image", param=name, code="unsupported_content_type"

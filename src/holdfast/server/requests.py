@@ -139,7 +139,7 @@ def read_run(body: bytes) -> RunRequest:
         provider=text(fields, "provider"),
         reasoning_effort=text(fields, "reasoning_effort"),
         service_tier=text(fields, "service_tier"),
-        metadata=_metadata(fields.get("metadata")),
+        metadata=read_metadata(fields.get("metadata")),
         max_turns=_max_turns(fields.get("max_turns")),
         approval=_approval(fields.get("approval")),
         tools=_tools(fields.get("tools")),
@@ -265,18 +265,19 @@ def cursor(last_event_id: str | None, after: str | None) -> int:
 # --- the other fields ------------------------------------------------------------------
 
 
-def _metadata(value: object) -> dict[str, str]:
+def read_metadata(value: object, *, longest_key: int = LONGEST_METADATA) -> dict[str, str]:
     if value is None:
         return {}
     if (
         not isinstance(value, dict)
         or len(value) > MOST_METADATA
         or not all(isinstance(text, str) for text in value.values())
-        or not all(len(text) <= LONGEST_METADATA for pair in value.items() for text in pair)
+        or not all(len(text) <= LONGEST_METADATA for text in value.values())
+        or not all(len(key) <= longest_key for key in value)
     ):
         raise malformed(
             f"'metadata' must be an object of at most {MOST_METADATA} strings of at most"
-            f" {LONGEST_METADATA} characters",
+            f" {LONGEST_METADATA} characters, with keys of at most {longest_key}",
             param="metadata",
             code="invalid_metadata",
         )

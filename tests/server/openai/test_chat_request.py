@@ -171,3 +171,20 @@ def test_whatever_comes_is_taken_or_refused_in_order(fields):
         assert msgspec.json.decode(refusal.body)["error"]["message"]
     else:
         assert isinstance(taken, OpenAIRequest)
+
+
+def test_what_nobody_here_answers_is_said_to_be_passed_over():
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}
+    request = read(messages=[HI, called, {"role": "tool", "content": "rain"}, HI], tools=[{}])
+    assert request.ignored == ("tools", "messages.tool_calls", "messages.tool")
+
+
+def test_how_much_to_say_is_for_the_model():
+    assert read(verbosity="low").options == {"verbosity": "low"}
+
+
+def test_what_a_client_calls_its_own_words_has_the_length_of_openais():
+    assert read(metadata={"k" * 64: "v" * 512}).run.metadata == {"k" * 64: "v" * 512}
+    with pytest.raises(Problem) as caught:
+        read(metadata={"k" * 65: "v"})
+    assert caught.value.complaint.param == "metadata"

@@ -107,6 +107,18 @@ def test_nobody_is_left_out_for_a_role_that_is_not_known(role):
     assert spoken.told == (Instruction("system", "x"),)
 
 
+def test_what_is_passed_over_is_named_once():
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}
+    answered = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
+    spoken = read([user("a"), called, answered, answered, user("b")])
+    assert spoken.passed_over == ("messages.tool_calls", "messages.tool")
+    items = [{"type": kind} for kind in ("reasoning", "function_call", "reasoning", "O dd\n", 5)]
+    assert read([*items, user("b")]).passed_over == ("messages.reasoning", "messages.function_call")
+    assert read([user("a"), user("b")]).passed_over == read("a").passed_over == ()
+    many = [{"type": "x" * n} for n in range(1, 50)]
+    assert len(read([*many, user("b")]).passed_over) <= 20
+
+
 def test_what_is_wrong_is_told_by_its_place():
     bad = {"type": "input_file", "file_id": "f"}
     assert refused([user("a"), 5]).param == "messages[1]"

@@ -202,3 +202,23 @@ def test_whatever_comes_is_taken_or_refused_in_order(fields):
         assert msgspec.json.decode(refusal.body)["error"]["message"]
     else:
         assert isinstance(taken, OpenAIRequest)
+
+
+def test_how_much_to_say_is_for_the_model():
+    asked = read(text={"verbosity": "low"})
+    assert (asked.options, asked.echo.text) == ({"verbosity": "low"}, {"verbosity": "low"})
+
+
+def test_what_a_client_calls_its_own_words_has_the_length_of_openais():
+    with pytest.raises(Problem) as caught:
+        read(metadata={"k" * 65: "v"})
+    assert caught.value.complaint.param == "metadata"
+
+
+def test_a_user_may_have_any_name():
+    assert read(user="u" * 300).echo.user == "u" * 300
+
+
+def test_what_nobody_here_answers_is_said_to_be_passed_over():
+    output = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
+    assert read(input=[output, "hi"]).ignored == ("input.function_call_output",)

@@ -12,6 +12,7 @@ from holdfast.server.content import laid_over, short
 from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, given, inside, number, truth, whole
 from holdfast.server.openai.request import (
+    LONGEST_KEY,
     Echo,
     OpenAIRequest,
     biases,
@@ -22,7 +23,7 @@ from holdfast.server.openai.request import (
     stops,
 )
 from holdfast.server.problems import malformed
-from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, _metadata
+from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, read_metadata
 
 #: What nobody obeys here: the tools are this server's own, and it tells of them in its own way.
 _IGNORED = (
@@ -59,7 +60,7 @@ def read_chat(body: bytes) -> OpenAIRequest:
         model=text(fields, "model"),
         reasoning_effort=text(fields, "reasoning_effort"),
         service_tier=text(fields, "service_tier"),
-        metadata=_metadata(fields.get("metadata")),
+        metadata=read_metadata(fields.get("metadata"), longest_key=LONGEST_KEY),
     )
     return OpenAIRequest(
         run=run,
@@ -69,7 +70,7 @@ def read_chat(body: bytes) -> OpenAIRequest:
         background=flag(fields, "background") or False,
         store=store,
         on_disconnect=on_disconnect(fields),
-        ignored=given(fields, _IGNORED),
+        ignored=given(fields, _IGNORED) + spoken.passed_over,
         # It is found as a response, and gone on from, only if it was to be stored.
         echo=Echo(store=store or False, instructed=spoken.told if store else None),
     )
@@ -94,6 +95,7 @@ def _options(fields: Given) -> dict[str, Any]:
         "max_completion_tokens": length(fields, "max_completion_tokens"),
         "logit_bias": biases(fields),
         "stop": stops(fields.get("stop")),
+        "verbosity": text(fields, "verbosity") or None,
         "response_format": shape(fields.get("response_format"), "response_format"),
     }
     return {name: value for name, value in options.items() if value is not None}

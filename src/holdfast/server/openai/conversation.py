@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.core.messages import Message, Part
@@ -14,23 +16,32 @@ from holdfast.server.content import (
 )
 from holdfast.server.problems import Problem, malformed
 
+#: Kinds of things in a list that whoever sent it is told about, if they were passed over.
+MOST_NAMED = 20
+
+_PLAIN = re.compile(r"[a-z_]{1,40}", re.ASCII)
+
 #: These speak, in turns. Whoever else there is gives instructions, or answers a call.
 _SPEAKERS = ("user", "assistant")
 _ROLES = (*_SPEAKERS, "system", "developer", "tool", "function")
 
 
 class Spoken(NamedTuple):
-    """The last thing a person said, what was said before, and what stood there as instructions."""
+    """The last thing a person said, what was said before, and what stood there as instructions.
+
+    `passed_over` is what else stood there: calls of tools that are not ours, and what came of them.
+    """
 
     parts: tuple[Part, ...]
     history: tuple[Message, ...]
     told: tuple[Instruction, ...]
+    passed_over: tuple[str, ...] = ()
 
 
 def read_conversation(value: object, name: str, blobs: dict[str, bytes]) -> Spoken:
     """`name` is what the field is called. Raises Problem."""
     try:
-        return _read(value, blobs)
+        return _read(value, blobs)._replace(passed_over=_passed_over(value, name))
     except Problem as problem:
         complaint = problem.complaint
         raise malformed(
@@ -53,6 +64,25 @@ def _read(value: object, blobs: dict[str, bytes]) -> Spoken:
     items[last] = {}
     before = read_earlier(items, blobs)
     return Spoken(parts, before.messages, before.told)
+
+
+def _passed_over(value: object, name: str) -> tuple[str, ...]:
+    found = dict[str, None]()
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict):
+            found |= dict.fromkeys(_odd(item))
+    return tuple(f"{name}.{what}" for what in found)[:MOST_NAMED]
+
+
+def _odd(item: dict[str, object]) -> Iterator[str]:
+    """What of it nobody here has a use for. A name goes into a header, so it has to be a plain one."""
+    kind = item.get("type")
+    if _role(item) in ("tool", "function"):
+        yield _role(item)
+    elif item.get("role") is not None:
+        yield from ("tool_calls",) if item.get("tool_calls") else ()
+    elif isinstance(kind, str) and _PLAIN.fullmatch(kind):
+        yield kind
 
 
 def _last(items: list[dict[str, object]]) -> int:

@@ -46,6 +46,7 @@ _BOTH: Mapping[str, Schema] = {
     "metadata": Schema(
         type=_OBJECT,
         additional_properties=Schema(type=_TEXT, max_length=512),
+        property_names=Schema(type=_TEXT, max_length=64),
         max_properties=16,
         description="Words of your own.",
     ),

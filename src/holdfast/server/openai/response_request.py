@@ -14,6 +14,7 @@ from holdfast.server.openai.conversation import read_conversation
 from holdfast.server.openai.fields import Given, given, inside, one_of, table, truth
 from holdfast.server.openai.ids import run_id
 from holdfast.server.openai.request import (
+    LONGEST_KEY,
     Echo,
     OpenAIRequest,
     length,
@@ -22,7 +23,7 @@ from holdfast.server.openai.request import (
     shape,
 )
 from holdfast.server.problems import malformed
-from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, _metadata
+from holdfast.server.requests import LONGEST_INSTRUCTIONS, RunRequest, read_metadata
 
 #: The type of an item that is only named.
 REFERENCE = "item_reference"
@@ -42,8 +43,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
     """`known` are items that may be named by their ids alone. Raises Problem."""
     fields = read_object(body)
     blobs: dict[str, bytes] = {}
-    said = _in_full(fields.get("input"), known or {})
-    spoken = read_conversation(said, "input", blobs)
+    spoken = read_conversation(_in_full(fields.get("input"), known or {}), "input", blobs)
     before = Conversation()
     if earlier := fields.get("conversation_history"):
         before = read_history(earlier, blobs)
@@ -73,7 +73,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
         model=text(fields, "model"),
         reasoning_effort=effort,
         service_tier=text(fields, "service_tier"),
-        metadata=_metadata(fields.get("metadata")),
+        metadata=read_metadata(fields.get("metadata"), longest_key=LONGEST_KEY),
     )
     background = flag(fields, "background") or False
     return OpenAIRequest(
@@ -84,7 +84,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
         background=background,
         store=store is not False,
         on_disconnect=on_disconnect(fields),
-        ignored=given(fields, _IGNORED) + passed_over + _referred(said),
+        ignored=given(fields, _IGNORED) + passed_over + spoken.passed_over,
         echo=Echo(
             background=background,
             conversation=session,
@@ -98,7 +98,7 @@ def read_response(body: bytes, *, known: Mapping[str, Any] | None = None) -> Ope
             text=_text_config(fields),
             top_p=options.get("top_p"),
             truncation=one_of(fields, "truncation", "auto", "disabled") or "disabled",
-            user=text(fields, "user") or None,
+            user=string(fields, "user") or None,
         ),
     )
 
@@ -107,12 +107,6 @@ def _in_full(items: object, known: Mapping[str, Any]) -> object:
     if not known or not isinstance(items, list):
         return items
     return [known.get(str(item.get("id")), item) if _refers(item) else item for item in items]
-
-
-def _referred(items: object) -> tuple[str, ...]:
-    """Items that are still only named are passed over, so whoever sent them is told."""
-    listed = items if isinstance(items, list) else []
-    return (f"input.{REFERENCE}",) if any(map(_refers, listed)) else ()
 
 
 def _refers(item: object) -> bool:
@@ -141,6 +135,8 @@ def _options(fields: Given) -> dict[str, Any]:
         options["max_tokens"] = most
     if wanted := _format(fields):
         options["response_format"] = wanted
+    if verbosity := text(inside(fields, "text"), "text.verbosity"):
+        options["verbosity"] = verbosity
     return options
 
 
