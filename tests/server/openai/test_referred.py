@@ -39,6 +39,31 @@ async def test_words_that_are_named_stand_where_they_are_named(inside):
         assert answer.headers["x-holdfast-ignored"] == "input.item_reference"
 
 
+async def test_whatever_was_listed_can_be_named(inside):
+    model = ScriptedModel(["Let me see.", Call("look")], ["one"], *[["on"]] * 2)
+    async with inside(model, ScriptedTool("look")) as served:
+        told = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "a"}]
+        first = await respond(served, told)
+        second = await respond(served, "b", previous_response_id=first["id"])
+        where = f"{RESPONSES}/{second['id']}/input_items?order=asc"
+        items = (await served.get(where)).json["data"]
+        kinds = [item.get("role") or item["type"] for item in items]
+        calls = ["function_call", "function_call_output"]
+        assert kinds == ["developer", "user", "assistant", *calls, "assistant", "user"]
+        assert {item["id"] for item in items} >= {
+            item["id"] for item in first["output"] if item["type"] != "message"
+        }
+        answer = await served.post(RESPONSES, {"input": [*map(named, items), "c"]})
+        assert answer.status == 200, answer.text
+        assert [one.split() for one in heard(model)] == [
+            ["a"],
+            ["Let", "me", "see.", "one"],
+            ["b", "c"],
+        ]
+        assert model.requests[-1].instructions == "Be brief."
+        assert answer.headers["x-holdfast-ignored"] == "input.item_reference"
+
+
 @pytest.mark.parametrize("id", ["msg_none_4", "msg_", "msg_1", "msg_" + "0" * 9000])
 async def test_words_that_there_are_not_are_refused_by_their_place(inside, id):
     async with inside(ScriptedModel()) as served:

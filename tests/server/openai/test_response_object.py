@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     BlobRef,
     Image,
     Text,
+    ToolCall,
     ToolMessage,
     UserMessage,
 )
@@ -200,13 +201,33 @@ def test_a_run_was_given_its_history_its_input_and_what_was_added():
     history = (
         UserMessage((Text("a"),)),
         AssistantMessage("b"),
+        AssistantMessage("b2", calls=(ToolCall("c1", "pay", '{"sum": 1}'),)),
         AssistantMessage(),
         ToolMessage("c1", "pay", "paid"),
     )
     events = journal(*CALLING, InputAdded(parts=(Text("c"),)))
     page = input_items(RUN, events, history=history, order="asc")
-    assert ids(page) == ["msg_1_h1", "msg_1_h2", "msg_1_1", "msg_1_4"]
-    assert [item["role"] for item in page["data"]] == ["user", "assistant", "user", "user"]
+    called = ["msg_1_h3", "fc_c1", "fco_c1"]
+    assert ids(page) == ["msg_1_h1", "msg_1_h2", *called, "msg_1_1", "msg_1_4"]
+    roles = [item.get("role") for item in page["data"]]
+    assert roles == ["user", "assistant", "assistant", None, None, "user", "user"]
+    assert page["data"][3:5] == [
+        {
+            "id": "fc_c1",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": "c1",
+            "name": "pay",
+            "arguments": '{"sum": 1}',
+        },
+        {
+            "id": "fco_c1",
+            "type": "function_call_output",
+            "status": "completed",
+            "call_id": "c1",
+            "output": "paid",
+        },
+    ]
     assert page["data"][0]["content"] == [{"type": "input_text", "text": "a"}]
     assert page["data"][1]["content"] == [{"type": "output_text", "text": "b", "annotations": []}]
     assert (page["first_id"], page["last_id"], page["has_more"]) == ("msg_1_h1", "msg_1_4", False)

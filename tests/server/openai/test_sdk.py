@@ -22,8 +22,17 @@ from holdfast.core.events import (
     RunCompleted,
     RunFailed,
 )
-from holdfast.core.messages import AssistantMessage, BlobRef, Image, Text, UserMessage
+from holdfast.core.messages import (
+    AssistantMessage,
+    BlobRef,
+    Image,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from holdfast.core.run import replay
+from holdfast.server.content import Instruction
 from holdfast.server.frames import BREAK
 from holdfast.server.openai.chat_frames import ChatProjection
 from holdfast.server.openai.chat_object import Incomplete, chat_completion
@@ -258,11 +267,20 @@ def test_the_models_are_models(tmp_path):
 
 def test_what_was_asked_is_a_list_of_items():
     pictures = (Image(url="https://x/y.png"), Image("image/png", BlobRef("5f", 3)))
-    history = (UserMessage((Text("a"), *pictures)), AssistantMessage("b"))
-    page = input_items(RUN, journal(accepted()), history=history)
+    history = (
+        UserMessage((Text("a"), *pictures)),
+        AssistantMessage("b"),
+        AssistantMessage(calls=(ToolCall("c1", "pay"),)),
+        ToolMessage("c1", "pay", "paid"),
+    )
+    told = (Instruction("developer", "Be brief."),)
+    page = input_items(RUN, journal(accepted()), instructed=told, history=history)
     items = known(ResponseItemList.model_validate(page))
     assert [type(item).__name__ for item in items.data] == [
         "ResponseInputMessageItem",
+        "ResponseFunctionToolCallOutputItem",
+        "ResponseFunctionToolCallItem",
         "ResponseOutputMessage",
+        "ResponseInputMessageItem",
         "ResponseInputMessageItem",
     ]

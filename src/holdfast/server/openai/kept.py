@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from holdfast.core.codec import decode_history
 from holdfast.core.events import Recorded, RunAccepted
+from holdfast.core.messages import Message
 from holdfast.errors import NotFound, RunFinished
+from holdfast.ports import Store
+from holdfast.server.frames import Fields
 from holdfast.server.openai.ids import run_id
 from holdfast.server.openai.request import Echo, read_echo
-from holdfast.server.openai.response_object import response_object
+from holdfast.server.openai.response_object import inputs, response_object
 from holdfast.server.problems import Problem
 from holdfast.server.requests import STOPPED
 from holdfast.server.service import Service
@@ -53,6 +57,18 @@ class Kept:
             raise _missing(id, named)
         return found
 
+    async def inputs(self, found: Found) -> list[Fields]:
+        """What it was given, as items."""
+        accepted = found.accepted
+        return list(
+            inputs(
+                found.run_id,
+                found.journal,
+                instructed=found.echo.instructed or (),
+                history=await given(self._service.store, accepted) if accepted else (),
+            )
+        )
+
     async def cancel(self, id: str, *, principal: str) -> Mapping[str, Any]:
         """The response as it stands then. One that has ended stays as it is."""
         found = await self.find(id)
@@ -76,3 +92,9 @@ def _missing(id: str, named: str) -> Problem:
     return Problem(
         404, f"there is no response {id}", code=f"{named}_not_found", param=f"{named}_id"
     )
+
+
+async def given(store: Store, accepted: RunAccepted) -> tuple[Message, ...]:
+    """The conversation that came with a request."""
+    chains = [await store.chain(ref.sha256) for ref in accepted.history]
+    return decode_history(body for chain in chains for body in chain)

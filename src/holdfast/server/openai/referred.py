@@ -54,8 +54,11 @@ def _words_named(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 async def _words_of(service: Service, response_id: str) -> Mapping[str, Fields]:
+    """What was said in it, and what it was given."""
+    kept = Kept(service)
     try:
-        found = await Kept(service).find(response_id)
+        found = await kept.find(response_id)
     except Problem:
         return {}
-    return {item["id"]: item for item in found.told["output"] if item["type"] == "message"}
+    items = (*await kept.inputs(found), *found.told["output"])
+    return {item["id"]: item for item in items if item["type"] == "message"}

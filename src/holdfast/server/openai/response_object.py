@@ -7,7 +7,14 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.core.events import InputAdded, Recorded, RunCancelled, RunCompleted, RunFailed
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import AssistantMessage, Message, Part, Text, UserMessage
+from holdfast.core.messages import (
+    AssistantMessage,
+    Message,
+    Part,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
 from holdfast.core.run import replay
 from holdfast.core.state import RunState
 from holdfast.core.usage import Usage
@@ -15,7 +22,7 @@ from holdfast.server.content import Instruction
 from holdfast.server.frames import Fields
 from holdfast.server.openai.ids import bare, response_id
 from holdfast.server.openai.request import Echo
-from holdfast.server.openai.response_items import View
+from holdfast.server.openai.response_items import Call, Result, View
 from holdfast.server.problems import malformed
 
 Order: TypeAlias = Literal["asc", "desc"]
@@ -122,7 +129,7 @@ def input_items(
 
     Raises Problem if there is no item `after`.
     """
-    items = list(_inputs(run_id, journal, instructed, history))
+    items = list(inputs(run_id, journal, instructed=instructed, history=history))
     if order == "desc":
         items.reverse()
     if after:
@@ -140,27 +147,39 @@ def input_items(
     }
 
 
-def _inputs(
+def inputs(
     run_id: str,
     journal: Sequence[Recorded],
+    *,
     instructed: Sequence[Instruction],
     history: Sequence[Message],
 ) -> Iterator[Fields]:
+    """All of them, in order."""
     name = f"msg_{bare(run_id)}"
     for place, one in enumerate(instructed, 1):
         yield _message(f"{name}_i{place}", one.role, [_part(Text(one.text))])
     for place, message in enumerate(history, 1):
-        if isinstance(message, UserMessage):
-            yield _user(f"{name}_h{place}", message.parts)
-        elif isinstance(message, AssistantMessage) and message.text:
-            part = {"type": "output_text", "text": message.text, "annotations": []}
-            yield _message(f"{name}_h{place}", "assistant", [part])
+        yield from _earlier(f"{name}_h{place}", message)
     asked = replay(journal).accepted
     if asked:
         yield _user(f"{name}_1", asked.input)
     for recorded in journal:
         if isinstance(recorded.event, InputAdded):
             yield _user(f"{name}_{recorded.seq}", recorded.event.parts)
+
+
+def _earlier(id: str, message: Message) -> Iterator[Fields]:
+    """Calls, and what came of them, go by the names they had where they were made."""
+    match message:
+        case UserMessage(parts=parts):
+            yield _user(id, parts)
+        case AssistantMessage(text=text, calls=calls):
+            if text:
+                part = {"type": "output_text", "text": text, "annotations": []}
+                yield _message(id, "assistant", [part])
+            yield from (Call(f"fc_{call.id}", 0, call).shape() for call in calls)
+        case ToolMessage(call_id=call_id, output=output):
+            yield Result(f"fco_{call_id}", 0, call_id, output, "completed").shape()
 
 
 def _user(id: str, parts: Sequence[Part]) -> Fields:
@@ -174,7 +193,7 @@ def _message(id: str, role: str, content: list[Fields]) -> Fields:
 def _part(part: Part) -> Fields:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
-    picture = {"type": "input_image", "detail": "auto"}
+    picture = {"type": "input_image", "detail": part.detail or "auto"}
     if part.blob:
         # Its bytes came with the request; here it goes by the hash of them.
         return {**picture, "file_id": part.blob.sha256}

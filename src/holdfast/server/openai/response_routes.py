@@ -10,11 +10,11 @@ from litestar.params import PathParameter, QueryParameter
 
 from holdfast.server.bodies import count
 from holdfast.server.openai.chat_routes import Key
-from holdfast.server.openai.kept import Found, Kept
+from holdfast.server.openai.kept import Found, Kept, given
 from holdfast.server.openai.reference import RESPONSE, telling
 from holdfast.server.openai.response_object import MOST_ITEMS, USUAL_ITEMS, Order, input_items
 from holdfast.server.openai.streams import ResponseStream, begun, ended
-from holdfast.server.openai.taking import given, take_response
+from holdfast.server.openai.taking import take_response
 from holdfast.server.problems import malformed
 from holdfast.server.reference import taking
 from holdfast.server.routing import Ask, Streamed, TheService, refusals, who

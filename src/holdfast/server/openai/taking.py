@@ -8,18 +8,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.core.codec import decode_history
-from holdfast.core.events import RunAccepted
 from holdfast.core.fit import conversation
 from holdfast.core.messages import Message, UserMessage
 from holdfast.core.run import replay
 from holdfast.engine.recall import Recall
-from holdfast.ports import Once, Store
+from holdfast.ports import Once
 from holdfast.server.bodies import session_id
 from holdfast.server.content import Instruction
 from holdfast.server.openai.chat_request import read_chat
 from holdfast.server.openai.instructed import in_session, together
-from holdfast.server.openai.kept import Found, Kept
+from holdfast.server.openai.kept import Found, Kept, given
 from holdfast.server.openai.referred import read_referring
 from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
 from holdfast.server.openai.request import OpenAIRequest, finish
@@ -226,9 +224,3 @@ async def up_to(service: Service, kept: Found, response_id: str) -> tuple[Messag
     if session and not state.accepted.history and state.accepted.recall != 0:
         before = await Recall(most=0).before(service.store, session, kept.run_id)
     return (*before, *conversation(state))
-
-
-async def given(store: Store, accepted: RunAccepted) -> tuple[Message, ...]:
-    """The conversation that came with a request."""
-    chains = [await store.chain(ref.sha256) for ref in accepted.history]
-    return decode_history(body for chain in chains for body in chain)
