@@ -122,3 +122,20 @@ async def test_a_long_session_is_cut_only_if_it_may_be(inside, truncation, known
             await respond(served, f"{n}", conversation="s")
         await respond(served, "last", conversation="s", truncation=truncation)
         assert len(heard(model)) == known + 1
+
+
+async def test_what_nobody_can_leave_cannot_be_stopped_by_leaving(inside):
+    async with inside(ScriptedModel(["yes"])) as served:
+        asked = {"input": "a", "background": True, "on_disconnect": "stop"}
+        refused = await served.post(RESPONSES, asked)
+        assert (refused.status, refused.error["param"]) == (400, "on_disconnect")
+        assert (await served.post(RESPONSES, {**asked, "stream": True})).status == 200
+
+
+@pytest.mark.parametrize(("path", "asked"), [(CHAT, asking("a")), (RESPONSES, {"input": "a"})])
+async def test_the_key_of_a_session_is_said_again(inside, path, asked):
+    async with inside(ScriptedModel(["yes"], ["yes"])) as served:
+        for stream in (False, True):
+            named = {"X-Hermes-Session-Key": "k"}
+            answer = await served.post(path, {**asked, "stream": stream}, headers=named)
+            assert answer.headers["x-hermes-session-key"] == "k"

@@ -39,7 +39,8 @@ MOST_EARLIER = 100
 
 class Taken(NamedTuple):
     """`again`: the same request leads to it if the client sends it again by itself. `left`: whoever
-    asked had gone before there was anything to tell them, and may come back for it already."""
+    asked had gone before there was anything to tell them, and may come back for it already. What they
+    call the key of their session is said again."""
 
     run_id: str
     asked: OpenAIRequest
@@ -47,6 +48,7 @@ class Taken(NamedTuple):
     once: Once | None = None
     again: bool = False
     left: bool = False
+    session_key: str = ""
 
     @property
     def goes_on(self) -> bool:
@@ -64,6 +66,8 @@ class Taken(NamedTuple):
         # A session may have a name that no header can hold.
         if session and session.isascii():
             told["X-Hermes-Session-Id"] = session
+        if self.session_key.isascii() and self.session_key:
+            told["X-Hermes-Session-Key"] = self.session_key
         if self.asked.ignored:
             told["X-Holdfast-Ignored"] = ", ".join(self.asked.ignored)
         if self.replayed:
@@ -99,6 +103,12 @@ async def take_response(
     asked = await read_referring(service, body)
     if asked.background and not asked.store:
         raise malformed("a response in the background has to be stored", param="background")
+    if asked.background and not asked.stream and asked.on_disconnect == "stop":
+        raise malformed(
+            "a response in the background is answered at once, so there is nobody whose leaving could"
+            " stop it: ask for a stream, or cancel it",
+            param="on_disconnect",
+        )
     of = "response"
     if not asked.run.session_id and not asked.run.previous_response_id:
         asked = _in_session(asked, headers)
@@ -146,7 +156,8 @@ async def _take(
         # Who comes back for it may be waiting for just this, and would look before it is answered.
         if left := _gone(caller):
             service.unheard.leave(once, submitted.run_id)
-    return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again, left)
+    key = headers.get("X-Hermes-Session-Key", "")
+    return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again, left, key)
 
 
 def _gone(caller: Caller) -> bool:
