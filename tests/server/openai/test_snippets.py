@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import venv
+from collections import defaultdict
 from functools import partial
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from tests.server.conftest import Server
+from tests.server.conftest import DEMO, PATIENCE, Server
 from tests.test_docs import ROOT, snippets
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
@@ -133,3 +134,63 @@ async def test_the_official_client_for_node_is_served_as_the_other_is(host, envi
         "missing": ["NotFoundError", 404, "response_not_found"],
         "stranger": ["AuthenticationError", 401, "invalid_api_key"],
     }
+
+
+def begin(words, environ, folder, told):
+    with told.open("w") as out:
+        return subprocess.Popen(
+            words, env=environ, cwd=folder, stdout=out, stderr=subprocess.DEVNULL
+        )
+
+
+async def lines(process, told, count):
+    """What it has told, once that are so many lines or it has ended by itself."""
+    with anyio.fail_after(PATIENCE):
+        while told.read_text().count("\n") < count and process.poll() is None:
+            await anyio.sleep(0.01)
+    return [json.loads(line) for line in told.read_text().rpartition("\n")[0].split("\n") if line]
+
+
+@pytest.mark.soak
+async def test_a_response_outlives_its_client_for_node_and_its_server(
+    server, environ, node_folder, tmp_path
+):
+    shutil.copy(ROOT / "tests/server/openai/client.mjs", node_folder)
+    pieces = [f"w{n} " for n in range(40)]
+    script = json.dumps([[one for piece in pieces for one in (piece, {"wait": 0.15})]])
+    heard = []
+
+    async def hear(*words, count):
+        """Go on from what was heard; then it is killed, unless it has heard the end."""
+        told = tmp_path / "told"
+        named = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": server.key}
+        process = begin(["node", "client.mjs", *words], {**environ, **named}, node_folder, told)
+        try:
+            heard.extend(await lines(process, told, count))
+        finally:
+            process.kill()
+            process.wait()
+
+    await server.start_host("[server]\ndrain = 0\n" + DEMO)
+    await hear("begin", script, count=8)
+    id = heard[0][2]
+    await hear("resume", id, str(heard[-1][0]), count=8)
+    server.kill()
+    assert "completed" not in str(heard) and len(heard) < len(pieces)
+    await server.start_host()
+    await hear("resume", id, str(heard[-1][0]), count=10_000)
+    said = defaultdict(str)
+    for _, text, item in heard:
+        said[item] += text
+    # The attempt that was cut off, and the one that stands.
+    cut_off, whole = filter(None, said.values())
+    assert whole == "".join(pieces) and whole.startswith(cut_off)
+    numbers = [number for number, _, _ in heard]
+    assert numbers == sorted(set(numbers))
+    run_id = id.replace("resp", "run")
+    journal = (await server.get(f"/v1/runs/{run_id}/journal")).json["data"]
+    assert [one["event"]["type"] for one in journal].count("run.started") == 2
+    final = (await server.get(f"/v1/responses/{id}")).json
+    (message,) = final["output"]
+    assert (final["status"], message["content"][0]["text"]) == ("completed", whole)
+    assert heard[-1][2] == id
