@@ -32,13 +32,14 @@ def together(
 
 async def in_session(store: Store, session_id: str) -> tuple[Instruction, ...]:
     """What holds in a session: the last of its runs that says so says all of it."""
-    before = ""
-    while entries := await store.list(session=session_id, before=before, limit=_PAGE):
+    # Nearly always that is the very last.
+    before, limit = "", 1
+    while entries := await store.list(session=session_id, before=before, limit=limit):
         for entry in entries:
             accepted = entry.first.event
             if isinstance(accepted, RunAccepted):
                 known = read_echo(accepted).instructed
                 if known is not None:
                     return known
-        before = entries[-1].run_id
+        before, limit = entries[-1].run_id, _PAGE
     return ()

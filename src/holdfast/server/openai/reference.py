@@ -70,7 +70,16 @@ COMPLETION: Mapping[str, Schema] = {
 RESPONSE: Mapping[str, Schema] = {
     "input": Schema(one_of=[Schema(type=_TEXT, min_length=1), _MESSAGES]),
     **_BOTH,
-    "instructions": Schema(type=_TEXT, description="Laid over those of the agent."),
+    "conversation_history": Schema(
+        type=_LIST,
+        items=_MESSAGES.items,
+        description="All that was said before. It counts more than what is known here.",
+    ),
+    "instructions": Schema(
+        type=_TEXT,
+        description="Laid over those of the agent, for this one. What a system or developer says in"
+        " the input holds for all that follows.",
+    ),
     "previous_response_id": Schema(
         type=_TEXT, max_length=256, description="Go on from there: all that was said is known."
     ),
