@@ -28,7 +28,8 @@ import aiohttp
 import anyio
 from msgspec.structs import replace
 
-from holdfast.app import JOURNAL, open_app
+from holdfast.app import open_app
+from holdfast.config.places import JOURNAL
 from holdfast.core.events import (
     Event,
     ModelCalled,

@@ -5,7 +5,8 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from holdfast.app import JOURNAL, open_app
+from holdfast.app import open_app
+from holdfast.config.places import JOURNAL
 from holdfast.core.events import RunCompleted, RunQueued, TextStreamed
 from holdfast.core.lifecycle import Status
 from holdfast.errors import DataInUse

@@ -23,6 +23,7 @@ from msgspec import structs
 from holdfast.calls.line import Line
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings, secrets
+from holdfast.config.places import JOURNAL
 from holdfast.core.events import ModelChoice, RunAccepted
 from holdfast.core.messages import Text
 from holdfast.core.secrets import Secrets
@@ -37,9 +38,6 @@ from holdfast.ports import Clock, Model, Rulebook, Store, Tool
 from holdfast.stores.memory import MemoryStore
 from holdfast.toolbox import Toolbox, open_toolbox
 from holdfast.tools.demo import KeepNote, LookAround
-
-#: The file in the data directory that holds every run.
-JOURNAL = "journal.db"
 
 #: Runs that one worker carries at a time, unless the settings say otherwise.
 CAPACITY = 1000
@@ -127,6 +125,7 @@ async def open_app(
     settings: Settings | None = None,
     *,
     data: str | Path | None = None,
+    journal: Path | None = None,
     models: Mapping[str, Model] | None = None,
     tools: Sequence[Tool] | None = None,
     demo: DemoModel | None = None,
@@ -139,8 +138,8 @@ async def open_app(
     """An engine in this process. What is live when it closes is cut off.
 
     With a data directory its runs are kept there, and what an earlier process left unfinished is
-    taken up at once; without one they are kept in memory. Raises DataInUse if another process
-    owns the directory.
+    taken up at once; without one they are kept in memory. `journal` is the file, if it is not the
+    usual one. Raises DataInUse if another process owns the directory, or that of the file.
 
     `settings` say where, and which models and tools there are. Without them and without models of
     your own there is the demo; with it, and without tools of your own, its two.
@@ -148,10 +147,11 @@ async def open_app(
     can still be recorded. `address` is where the owner of the directory can be talked to;
     `wrap` puts something around the store.
     """
-    data = data if data is not None or settings is None else settings.data
+    if data is None and settings is not None:
+        data, journal = settings.data, settings.journal
     name = random_id("worker")
     async with (
-        _open_store(data, worker=name, address=address, clock=clock) as store,
+        _open_store(data, journal, worker=name, address=address, clock=clock) as store,
         _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
     ):
         toolbox = None
@@ -241,7 +241,7 @@ def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
 
 @asynccontextmanager
 async def _open_store(
-    data: str | Path | None, *, worker: str, address: str, clock: Clock
+    data: str | Path | None, journal: Path | None, *, worker: str, address: str, clock: Clock
 ) -> AsyncIterator[Store]:
     if data is None:
         yield MemoryStore(now=clock)
@@ -251,9 +251,10 @@ async def _open_store(
     from holdfast.stores.sqlite import open_sqlite
 
     folder = _from_anywhere(data)
+    file = journal or folder / JOURNAL
     async with (
-        own(folder, worker=worker, address=address),
-        open_sqlite(folder / JOURNAL, now=clock) as store,
+        own(folder, worker=worker, address=address, journal=file),
+        open_sqlite(file, now=clock) as store,
     ):
         yield store
 

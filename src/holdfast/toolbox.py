@@ -128,7 +128,8 @@ async def jail_for(settings: Settings) -> Jail | str:
 def _hidden(settings: Settings) -> tuple[Path, ...]:
     """What no tool may even see: what is on record, and our keys."""
     key = settings.server.tls_key
-    return (settings.data,) if key is None else (settings.data, key)
+    kept = dict.fromkeys((settings.data, settings.journal.parent))
+    return tuple(kept) if key is None else (*kept, key)
 
 
 def _kept(settings: Settings) -> tuple[Path, ...]:

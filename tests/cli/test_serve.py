@@ -50,6 +50,40 @@ def test_it_says_where_it_listens_and_owns_its_directory_until_it_is_told_to_end
         assert (server.returncode, rest, complaints) == (0, "", "")
 
 
+def test_runs_are_kept_in_the_file_that_is_named_and_found_there_by_every_command(
+    data, holdfast, tmp_path, monkeypatch
+):
+    quick = tmp_path / "quick.toml"
+    quick.write_text(
+        '[models.demo]\nwire = "demo"\noptions = {pace = 0}\n[tools]\nterminal = false\n'
+    )
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(quick))
+    kept = tmp_path / "kept" / "mine.db"
+    words = [*HOLDFAST, "serve", "--port", "0", "--store", f"sqlite:{kept}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        server.stdout.readline()
+        assert holdfast("run", "hello").returncode == 0
+        # Beside its owner the file is known, whoever named it.
+        (row,) = holdfast("runs", "--json", text=True).stdout.splitlines()
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=PATIENCE)
+    assert kept.exists() and not (data / "journal.db").exists()
+    assert holdfast("runs", "--json").stdout == b""
+    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:{kept}")
+    assert holdfast("runs", "--json", text=True).stdout.splitlines() == [row]
+    assert holdfast("run", "hello").returncode == 0
+    assert holdfast("journal", "verify").returncode == 0
+    assert len(holdfast("runs", "--json", text=True).stdout.splitlines()) == 2
+    assert holdfast("stop", json.loads(row)["run"]).returncode == 2
+    assert not (data / "journal.db").exists()
+
+
+def test_a_store_that_cannot_be_had_is_refused_and_its_password_is_not_repeated(refused):
+    complaint = refused("--store", "postgresql://ada:hunter2@127.0.0.1:1/runs")
+    assert "--store names a PostgreSQL server, which is not supported yet" in complaint
+    assert "hunter2" not in complaint
+
+
 @pytest.fixture
 def spoilt(keep, data):
     """A run that a server wants to take up and cannot read."""

@@ -1,10 +1,7 @@
-from holdfast import app
-from holdfast.cli.shelf import JOURNAL, live_runs, open_shelf, runs_ahead, short
+from pathlib import Path
+
+from holdfast.cli.shelf import journal_of, live_runs, open_shelf, runs_ahead, short
 from holdfast.stores.owner import Owner, own
-
-
-def test_the_file_is_the_one_the_app_writes():
-    assert JOURNAL == app.JOURNAL
 
 
 def test_a_flag_names_another_directory_than_the_environment(data, tmp_path):
@@ -19,6 +16,16 @@ async def test_its_owner_is_known(data):
     async with own(data, worker="w"):
         with open_shelf(None) as shelf:
             assert shelf.owner == Owner(shelf.owner.pid, "", "w")
+
+
+async def test_the_file_is_the_one_that_the_owner_has_or_else_the_one_that_is_set(
+    data, tmp_path, monkeypatch
+):
+    assert journal_of(data) == data / "journal.db"
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:/x/set.db")
+    assert journal_of(data) == Path("/x/set.db")
+    async with own(data, journal=tmp_path / "kept" / "owned.db"):
+        assert journal_of(data) == tmp_path / "kept" / "owned.db"
 
 
 def test_an_id_is_short_enough_to_type():

@@ -50,7 +50,7 @@ def test_a_run_that_is_damaged_is_stopped_as_far_as_that_goes(command, keep, dat
 def test_a_run_that_could_not_be_ended_now_is_left_to_somebody(command, keep, monkeypatch):
     run_id = keep("cut off")
 
-    async def stopped(folder, run_id):
+    async def stopped(folder, journal, run_id):
         await anyio.lowlevel.checkpoint()
         return [record(1, 1.0, ACCEPTED)]
 

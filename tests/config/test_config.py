@@ -16,6 +16,7 @@ from holdfast.config import (
     Settings,
     ToolSettings,
     read_data,
+    read_journal,
     read_settings,
     secrets,
 )
@@ -195,7 +196,7 @@ max_queued_runs = 0
 [server]
 host = "127.0.0.1"
 port = 9000
-store = "sqlite:runs.db"
+store = "sqlite:kept/runs.db"
 auth = "token"
 hosts = ["holdfast.example.org"]
 cors_origins = ["https://example.org"]
@@ -314,8 +315,27 @@ def test_the_turns_of_the_agent_are_those_of_its_budget_unless_that_has_its_own(
 
 
 def test_flags_for_the_server_are_passed_on(tmp_path):
-    found = settings(tmp_path, "[server]\nport = 1", host="::1", port=2, store="sqlite:x")
-    assert found.server == ServerSettings(host="::1", port=2, store="sqlite:x")
+    found = settings(tmp_path, "[server]\nport = 1", host="::1", port=2, store="sqlite:/x/y")
+    assert found.server == ServerSettings(host="::1", port=2, store=Path("/x/y"))
+    assert found.journal == Path("/x/y")
+
+
+def test_runs_are_not_kept_where_tools_work(tmp_path):
+    assert refusal(tmp_path, '[server]\nstore = "sqlite:runs.db"') == (
+        f"the store is kept in {tmp_path}, which holds the workspace, too; give it a directory of"
+        " its own"
+    )
+
+
+def test_the_file_of_runs_can_be_found_without_any_other_setting(tmp_path):
+    data = tmp_path / "data"
+    assert read_journal(data, environ={}, cwd=tmp_path) == data / "journal.db"
+    (tmp_path / "holdfast.toml").write_text('models = 5\n[server]\nstore = "sqlite:kept/runs.db"')
+    assert read_journal(data, environ={}, cwd=tmp_path) == tmp_path / "kept" / "runs.db"
+    environ = {"HOLDFAST_STORE": "sqlite:here.db"}
+    assert read_journal(data, environ=environ, cwd=tmp_path) == tmp_path / "here.db"
+    (tmp_path / "holdfast.toml").write_text("server = 5")
+    assert read_journal(data, environ={}, cwd=tmp_path) == data / "journal.db"
 
 
 TABLES = (

@@ -8,7 +8,7 @@ from holdfast.config.tables import Setting, Table
 from holdfast.errors import ConfigError
 
 PORT = "a whole number from 0 to 65535"
-STORE = "a text that begins with sqlite: or postgresql://"
+STORE = "sqlite: and the path of a file"
 HOST = "the name or number of a host, as in 127.0.0.1"
 
 
@@ -48,7 +48,7 @@ def test_a_server_is_what_its_table_says(tmp_path):
     assert server(table, base=tmp_path) == ServerSettings(
         host="::1",
         port=0,
-        store="sqlite:runs.db",
+        store=tmp_path / "runs.db",
         auth="none",
         hosts=("example.org",),
         cors_origins=("https://example.org",),
@@ -61,21 +61,23 @@ def test_a_server_is_what_its_table_says(tmp_path):
     )
 
 
-def test_a_flag_counts_before_the_environment_and_that_before_the_file():
+def test_a_flag_counts_before_the_environment_and_that_before_the_file(tmp_path):
     table = {"host": "a", "port": 1, "store": "sqlite:a"}
     environ = {
         "HOLDFAST_HOST": "b",
         "HOLDFAST_PORT": "2",
-        "HOLDFAST_STORE": "postgresql://b/b",
+        "HOLDFAST_STORE": "sqlite:b",
         "HOLDFAST_API_KEY": "k",
     }
-    found = server(table, environ, host="c", port=3, store="sqlite:c")
-    assert (found.host, found.port, found.store) == ("c", 3, "sqlite:c")
-    found = server(table, environ)
-    assert (found.host, found.port, found.store) == ("b", 2, "postgresql://b/b")
+    places = {"base": tmp_path / "file", "cwd": tmp_path / "here"}
+    found = server(table, environ, host="c", port=3, store="sqlite:c", **places)
+    assert (found.host, found.port, found.store) == ("c", 3, tmp_path / "here" / "c")
+    found = server(table, environ, **places)
+    assert (found.host, found.port, found.store) == ("b", 2, tmp_path / "here" / "b")
     assert found.key == "k"
-    found = server(table, dict.fromkeys(environ, ""))
-    assert (found.host, found.port, found.store, found.key) == ("a", 1, "sqlite:a", "")
+    found = server(table, dict.fromkeys(environ, ""), **places)
+    assert (found.host, found.port, found.key) == ("a", 1, "")
+    assert found.store == tmp_path / "file" / "a"
     assert server(table, port="0").port == 0
 
 
@@ -90,6 +92,9 @@ def test_a_flag_counts_before_the_environment_and_that_before_the_file():
         ({"HOLDFAST_HOST": " "}, f'HOLDFAST_HOST is " "; it must be {HOST}'),
         ({"HOLDFAST_STORE": "mysql://ada:hunter2@h"}, f'HOLDFAST_STORE is "mysql:…"; it must be {STORE}'),
         ({"HOLDFAST_STORE": "runs.db"}, f'HOLDFAST_STORE is "runs.db"; it must be {STORE}'),
+        ({"HOLDFAST_STORE": "sqlite:/"}, "HOLDFAST_STORE is sqlite:/, which is a directory; it must be a file"),
+        ({"HOLDFAST_STORE": "sqlite:a\nb"}, f'HOLDFAST_STORE is "sqlite:…"; it must be {STORE}'),
+        ({"HOLDFAST_STORE": "postgresql://ada:hunter2@h/db"}, f"HOLDFAST_STORE names a PostgreSQL server, which is not supported yet; use {STORE}"),
         ({"HOLDFAST_STORE": "sqlite:"}, f'HOLDFAST_STORE is "sqlite:…"; it must be {STORE}'),
         ({"HOLDFAST_API_KEY": "hunter2 hunter2"}, "HOLDFAST_API_KEY holds blanks or signs that cannot be part of a key"),
     ],

@@ -28,5 +28,5 @@ def test_without_anything_set_there_is_the_demo_and_the_usual_limits():
 def test_what_is_nobody_s_business_is_not_in_a_repr():
     secret = "hunter2hunter2"
     model = ModelSettings("main", "anthropic", "x", key=secret, headers={"x-tenant": secret})
-    server = ServerSettings(key=secret, store=f"postgresql://ada:{secret}@h/db")
+    server = ServerSettings(key=secret)
     assert secret not in repr(Settings(Path("/x"), models={"main": model}, server=server))

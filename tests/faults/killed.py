@@ -24,7 +24,8 @@ import anyio
 
 import holdfast.stores.owner
 import holdfast.stores.sqlite  # noqa: F401 (loaded once, for all)
-from holdfast.app import JOURNAL, open_app
+from holdfast.app import open_app
+from holdfast.config.places import JOURNAL
 from holdfast.core.events import ApprovalRequested, ToolStarted
 from holdfast.core.run import replay
 from holdfast.errors import Conflict

@@ -7,7 +7,8 @@ import anyio
 import apsw
 import pytest
 
-from holdfast.app import JOURNAL, open_app
+from holdfast.app import open_app
+from holdfast.config.places import JOURNAL
 from holdfast.core.events import TextStreamed
 from holdfast.core.messages import Text, UserMessage
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence

@@ -7,7 +7,8 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from holdfast.app import JOURNAL, open_app
+from holdfast.app import open_app
+from holdfast.config.places import JOURNAL
 from holdfast.core.entries import Mark, Reply, Said
 from holdfast.core.events import TextStreamed
 from holdfast.core.luggage import pack

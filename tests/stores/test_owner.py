@@ -67,6 +67,23 @@ async def test_a_killed_owner_is_none_whatever_its_file_says(tmp_path, other):
         assert owner(tmp_path / "data") == Owner(os.getpid())
 
 
+async def test_a_journal_elsewhere_is_owned_whatever_the_data_directory(tmp_path):
+    file = tmp_path / "kept" / "runs.db"
+    async with own(tmp_path / "one", journal=file):
+        assert owner(tmp_path / "one") == Owner(os.getpid(), journal=str(file))
+        for other in (tmp_path / "two", tmp_path / "kept"):
+            with pytest.raises(DataInUse, match=f"kept is in use by process {os.getpid()}"):
+                async with own(other, journal=file):
+                    pass
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    async with own(tmp_path / "link", journal=tmp_path / "one" / "runs.db"):
+        assert owner(tmp_path / "one")
+    (tmp_path / "kept" / "link.db").symlink_to(file)
+    with pytest.raises(ConfigError, match=r"its link.db is a link"):
+        async with own(tmp_path / "one", journal=tmp_path / "kept" / "link.db"):
+            pass
+
+
 async def test_children_do_not_inherit_it(tmp_path):
     async with own(tmp_path / "data"):
         open_there = files_of_a_child()

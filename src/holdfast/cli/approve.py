@@ -82,8 +82,8 @@ def approve(
         print(one_line(f"{tool}: {choice}"))
         return 0
     with open_shelf(data) as shelf:
-        folder, run_id = shelf.folder, shelf.archive.find(run)
-    tool = anyio.run(_answer, folder, run_id, approval, choice)
+        where, run_id = (shelf.folder, shelf.path), shelf.archive.find(run)
+    tool = anyio.run(_answer, *where, run_id, approval, choice)
     print(one_line(f"{tool}: {choice}; holdfast resume {short(run_id)} carries the run on"))
     return 0
 
@@ -103,10 +103,10 @@ async def _answer_far(there: Far, word: str, approval: str, choice: Choice) -> s
     return await _settle(there, run_id, approval, choice)
 
 
-async def _answer(folder: Path, run_id: str, approval: str, choice: Choice) -> str:
+async def _answer(folder: Path, journal: Path, run_id: str, approval: str, choice: Choice) -> str:
     from holdfast.app import open_app
 
-    async with open_app(data=folder, work=False) as app:
+    async with open_app(data=folder, journal=journal, work=False) as app:
         return await _settle(app.runs, run_id, approval, choice)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from holdfast.cli.row import Row
-from holdfast.cli.shelf import Shelf, open_shelf, server_at, server_of
+from holdfast.cli.shelf import Shelf, journal_of, open_shelf, server_at, server_of
 from holdfast.cli.summary import interrupted
 from holdfast.config import read_data
 from holdfast.core.entries import Entry
@@ -214,5 +214,5 @@ async def _in_app(folder: Path, act: Act) -> Any:
     from holdfast.app import open_app
 
     # Nothing is carried meanwhile.
-    async with open_app(data=folder, work=False) as app:
+    async with open_app(data=folder, journal=journal_of(folder), work=False) as app:
         return await act(app)

@@ -229,13 +229,14 @@ class _Tally:
 async def _take_in(folder: Path, lines: Iterator[bytes], trust: bool, tally: _Tally) -> None:
     from time import time  # noqa: TID251 (it happens now)
 
-    from holdfast.cli.shelf import JOURNAL
+    from holdfast.cli.shelf import journal_of
     from holdfast.errors import Conflict, JournalDamaged
     from holdfast.stores.owner import own
     from holdfast.stores.transfer import open_intake, parcels
 
-    async with own(folder):
-        with open_intake(folder / JOURNAL, now=time) as intake:
+    path = journal_of(folder)
+    async with own(folder, journal=path):
+        with open_intake(path, now=time) as intake:
             for parcel in parcels(lines):
                 try:
                     intake.take(parcel, trust=trust)

@@ -50,7 +50,12 @@ def serve(
     ] = None,
     store: Annotated[
         str | None,
-        Parameter(show_default=False, help="Where runs are kept, if not in the data directory."),
+        Parameter(
+            show_default=False,
+            help="The file that holds the runs, as sqlite:PATH, if not journal.db in the data"
+            " directory. It needs a directory of its own. Other commands find it beside the server,"
+            " or by HOLDFAST_STORE.",
+        ),
     ] = None,
     log_format: Annotated[
         Literal["auto", "text", "json"],

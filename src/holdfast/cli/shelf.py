@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config import read_data
+from holdfast.config import read_data, read_journal
 from holdfast.core.events import RunAccepted
 from holdfast.errors import NotFound
 from holdfast.stores.archive import Archive, open_archive
@@ -18,21 +18,17 @@ from holdfast.stores.owner import Owner, owner
 if TYPE_CHECKING:
     from holdfast.cli.far import Far
 
-#: As in `holdfast.app`, which takes too long to load for this.
-JOURNAL = "journal.db"
-
 #: Characters of an id that tell it from the others, as a rule.
 _SHORT = 12
 
 
 @dataclass(frozen=True)
 class Shelf:
-    folder: Path
-    archive: Archive
+    """`path` is the file of the runs, which may be elsewhere."""
 
-    @property
-    def path(self) -> Path:
-        return self.folder / JOURNAL
+    folder: Path
+    path: Path
+    archive: Archive
 
     @property
     def sessions(self) -> ArchivedSessions:
@@ -47,8 +43,15 @@ class Shelf:
 def open_shelf(data: str | None) -> Iterator[Shelf]:
     """Raises ConfigError or StoreError. A directory that is not there holds no runs."""
     folder = read_data(data=data)
-    with open_archive(folder / JOURNAL) as archive:
-        yield Shelf(folder, archive)
+    path = journal_of(folder)
+    with open_archive(path) as archive:
+        yield Shelf(folder, path, archive)
+
+
+def journal_of(folder: Path) -> Path:
+    """The file that holds the runs: the one its owner has, or else the one that is set."""
+    found = owner(folder)
+    return Path(found.journal) if found and found.journal else read_journal(folder)
 
 
 def server_of(folder: Path, url: str | None) -> Far | None:

@@ -56,9 +56,9 @@ def stop(run: RunWord, /, *, url: Url = None, data: Data = None) -> int:
     from holdfast.core.run import replay
 
     with open_shelf(data) as shelf:
-        folder, run_id = shelf.folder, shelf.archive.find(run)
+        where, run_id = (shelf.folder, shelf.path), shelf.archive.find(run)
         before = shelf.archive.length(run_id)
-    after = anyio.run(_stop, folder, run_id)
+    after = anyio.run(_stop, *where, run_id)
     terminal = Terminal(sys.stdout)
     Screen(terminal, terminal).begin(run_id, after, after=before)
     state = replay(after)
@@ -84,10 +84,10 @@ async def _stop_far(there: Far, word: str) -> int:
     return 0
 
 
-async def _stop(folder: Path, run_id: str) -> Sequence[Recorded]:
+async def _stop(folder: Path, journal: Path, run_id: str) -> Sequence[Recorded]:
     from holdfast.app import open_app
 
-    async with open_app(data=folder, work=False) as app:
+    async with open_app(data=folder, journal=journal, work=False) as app:
         await app.runs.stop(run_id, by="terminal", reason="holdfast stop")
         try:
             return await app.means.store.read(run_id)

@@ -16,8 +16,8 @@ from holdfast.config.addresses import web_address
 from holdfast.config.file import NO_FILE, File, find_file
 from holdfast.config.models import default_model, read_models
 from holdfast.config.offer import Probe, is_listening, offered
-from holdfast.config.places import default_data, folder, workspace
-from holdfast.config.server import read_server
+from holdfast.config.places import JOURNAL, default_data, folder, workspace
+from holdfast.config.server import read_server, read_store
 from holdfast.config.settings import (
     AgentSettings,
     McpSettings,
@@ -30,6 +30,7 @@ from holdfast.config.settings import (
 from holdfast.config.tables import Setting, Table, chosen
 from holdfast.config.tools import read_tools
 from holdfast.core.usage import Budget
+from holdfast.errors import ConfigError
 
 __all__ = [
     "AgentSettings",
@@ -40,6 +41,7 @@ __all__ = [
     "Settings",
     "ToolSettings",
     "read_data",
+    "read_journal",
     "read_key",
     "read_settings",
     "secrets",
@@ -78,14 +80,14 @@ def read_settings(
         offer = offered(environ, probe)
         models = MappingProxyType({offer.name: offer})
     agent = _agent(table)
-    return Settings(
+    settings = Settings(
         data=_data(data, file, environ, platform, cwd),
         workspace=workspace(table.get("workspace", "."), base),
         default_model=default_model(table, models),
         models=models,
         agent=agent,
         budget=_budget(table, agent),
-        server=read_server(table, environ, base=base, host=host, port=port, store=store),
+        server=read_server(table, environ, base=base, cwd=cwd, host=host, port=port, store=store),
         tools=read_tools(table, environ, base=base),
         retention=_retention(table),
         mcp=_mcp(table),
@@ -93,6 +95,14 @@ def read_settings(
         max_queued_runs=table.get("max_queued_runs", 10_000).count(),
         file=file.path,
     )
+    kept = settings.journal.parent
+    if settings.server.store and settings.workspace.is_relative_to(kept):
+        # Where the store is no tool may look.
+        raise ConfigError(
+            f"the store is kept in {kept}, which holds the workspace, too; give it a directory of its"
+            " own"
+        )
+    return settings
 
 
 def read_data(
@@ -107,6 +117,23 @@ def read_data(
     if data is not None or environ.get("HOLDFAST_DATA"):
         return _data(data, NO_FILE, environ, platform, cwd)
     return _data(None, find_file(config, environ, cwd), environ, platform, cwd)
+
+
+def read_journal(
+    data: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,  # noqa: TID251 (the one reader of the environment)
+    cwd: Path = Path(),
+) -> Path:
+    """The file that holds the runs of a data directory, for whoever needs no other setting."""
+    if environ.get("HOLDFAST_STORE"):
+        return read_store(Setting("", ""), environ, base=cwd, cwd=cwd) or data / JOURNAL
+    file = find_file(None, environ, cwd)
+    server = file.values.get("server")
+    named = server.get("store", "") if isinstance(server, dict) else ""
+    base = file.path.parent if file.path else cwd
+    setting = Setting(f"{file.name}: server.store", named)
+    return read_store(setting, environ, base=base, cwd=cwd) or data / JOURNAL
 
 
 def read_key(

@@ -9,6 +9,9 @@ from pathlib import Path
 from holdfast.config.tables import Setting, visible
 from holdfast.errors import ConfigError
 
+#: The file that holds every run, in the data directory unless it is told otherwise.
+JOURNAL = "journal.db"
+
 
 def folder(setting: Setting, base: Path) -> Path:
     """An absolute path that is no file. Seen from `base` if it is relative. Raises ConfigError."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from holdfast.config.addresses import is_loopback, origin
 from holdfast.config.models import key_in
-from holdfast.config.places import existing_file
+from holdfast.config.places import existing_file, path
 from holdfast.config.settings import ServerSettings
-from holdfast.config.tables import Setting, Table, chosen, shown, spelled
+from holdfast.config.tables import Setting, Table, chosen, shown, spelled, visible
 
 _KEYS = (
     "host port store auth hosts cors_origins behind_proxy tls_cert tls_key body_limit drain"
@@ -29,8 +29,9 @@ def read_server(
     host: str | None = None,
     port: str | int | None = None,
     store: str | None = None,
+    cwd: Path = Path(),
 ) -> ServerSettings:
-    """`base` is where relative paths of the file begin. Raises ConfigError."""
+    """`base` is where relative paths of the file begin, `cwd` where others do. Raises ConfigError."""
     table = file.table("server", _KEYS, instead_of_a_key="set HOLDFAST_API_KEY instead")
     here = ServerSettings()
     wanted = chosen(Setting("--host", host), "HOLDFAST_HOST", environ, table.get("host", here.host))
@@ -38,9 +39,7 @@ def read_server(
     return ServerSettings(
         host=_host(wanted),
         port=_port(table, environ, port, here.port),
-        store=_store(
-            chosen(Setting("--store", store), "HOLDFAST_STORE", environ, table.get("store", ""))
-        ),
+        store=read_store(table.get("store", ""), environ, flag=store, base=base, cwd=cwd),
         key=key_in("HOLDFAST_API_KEY", environ),
         auth=_auth(table.get("auth", here.auth), wanted),
         hosts=_hosts(table.get("hosts", [])),
@@ -69,15 +68,26 @@ def _port(table: Table, environ: Mapping[str, str], flag: str | int | None, usua
     return Setting(setting.name, spelled(str(setting.value))).count(most=65535, must=_PORT)
 
 
-def _store(setting: Setting) -> str:
-    must = "a text that begins with sqlite: or postgresql://"
+def read_store(
+    file: Setting, environ: Mapping[str, str], *, flag: str | None = None, base: Path, cwd: Path
+) -> Path | None:
+    """The file that holds every run, if it is not the usual one. Raises ConfigError."""
+    setting = chosen(Setting("--store", flag), "HOLDFAST_STORE", environ, file)
+    must = "sqlite: and the path of a file"
     store = setting.text(must)
-    path = store.removeprefix("sqlite:")
-    if not store or store.startswith("postgresql://") or (path != store and path.strip()):
-        return store
-    # The rest may hold a password.
-    scheme = _SCHEME.match(store)
-    raise Setting(setting.name, f"{scheme[0]}…" if scheme else store).wrong(must)
+    if not store:
+        return None
+    if store.startswith(("postgresql:", "postgres:")):
+        raise setting.refuse(f"names a PostgreSQL server, which is not supported yet; use {must}")
+    name = store.removeprefix("sqlite:")
+    if name == store or not name.strip() or not name.isprintable():
+        # The rest may hold a password.
+        scheme = _SCHEME.match(store)
+        raise Setting(setting.name, f"{scheme[0]}…" if scheme else store).wrong(must)
+    found = path(Setting(setting.name, name), base if setting is file else cwd, must)
+    if found.is_dir():
+        raise setting.refuse(f"is {visible(store)}, which is a directory; it must be a file")
+    return found
 
 
 def _auth(setting: Setting, host: Setting) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Never
 
+from holdfast.config.places import JOURNAL
 from holdfast.core.usage import Budget
 from holdfast.core.watchdog import Patience
 from holdfast.models.catalog import Price
@@ -63,12 +64,12 @@ class AgentSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """`store` and `key` are "" where they are to be found in the data directory."""
+    """`store` is the file that holds every run, and `key` the key; None and "" where they are to be
+    found in the data directory."""
 
     host: str = "127.0.0.1"
     port: int = 8642
-    # It may hold a password.
-    store: str = field(default="", repr=False)
+    store: Path | None = None
     key: str = field(default="", repr=False)
     auth: str = "token"
     hosts: tuple[str, ...] = ()
@@ -139,3 +140,8 @@ class Settings:
     max_concurrent_runs: int = 1000
     max_queued_runs: int = 10_000
     file: Path | None = None
+
+    @property
+    def journal(self) -> Path:
+        """The file that holds every run."""
+        return self.server.store or self.data / JOURNAL

@@ -40,24 +40,43 @@ _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 @dataclass(frozen=True)
 class Owner:
-    """`worker` is the name under which the owner carries runs; `address` is where it listens."""
+    """`worker` is the name under which the owner carries runs; `address` is where it listens.
+    `journal` is the file of its runs, if it is not the usual one."""
 
     pid: int
     address: str = ""
     worker: str = ""
+    journal: str = ""
 
 
 @asynccontextmanager
-async def own(folder: Path, *, address: str = "", worker: str = "") -> AsyncIterator[None]:
-    """Own the directory, made if need be. Raises DataInUse, or ConfigError if it is unfit."""
-    prepare(folder)
+async def own(
+    folder: Path, *, address: str = "", worker: str = "", journal: Path | None = None
+) -> AsyncIterator[None]:
+    """Own the directory, made if need be, and that of the journal if it is elsewhere. Raises
+    DataInUse, or ConfigError if one is unfit."""
+    usual = folder / _JOURNAL
+    file = journal or usual
+    said = f"{os.getpid()}\n{address}\n{worker}\n{'' if file == usual else file}\n"
+    async with _own(folder, file, said):
+        if _same(file.parent, folder):
+            yield
+            return
+        # Whoever has another data directory may mean the same file.
+        async with _own(file.parent, file, said):
+            yield
+
+
+@asynccontextmanager
+async def _own(folder: Path, journal: Path, said: str) -> AsyncIterator[None]:
+    prepare(folder, journal)
     try:
         lock = _Lock(folder)
     except OSError as error:
         raise _unfit(folder, error) from error
     try:
         await _take(lock, folder)
-        lock.write(f"{os.getpid()}\n{address}\n{worker}\n")
+        lock.write(said)
         try:
             yield
         finally:
@@ -134,6 +153,10 @@ class _Lock:
             os.close(self._handles.pop())
 
 
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
 def _open(path: Path) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_IS, 0o600)
     if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -155,14 +178,14 @@ async def _take(lock: _Lock, folder: Path) -> None:
 def _read(handle: int) -> Owner:
     """What the file says, as far as it can be read: it may be in the middle of being written."""
     try:
-        lines = os.pread(handle, 4096, 0).decode(errors="replace").split("\n")
+        lines = os.pread(handle, 8192, 0).decode(errors="replace").split("\n")
     except OSError:
         return Owner(0)  # it is gone, or is no file
-    pid, address, worker = (*lines, "", "")[:3]
-    return Owner(int(pid) if pid.isdecimal() else 0, address, worker)
+    pid, address, worker, journal = (*lines, "", "", "")[:4]
+    return Owner(int(pid) if pid.isdecimal() else 0, address, worker, journal)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, journal: Path | None = None) -> None:
     """Make the directory, for its owner alone. An empty one is made so; a used one is refused."""
     if lone(str(folder)) is not None:
         raise ConfigError(f"the data directory {folder} cannot be used: its name is not UTF-8")
@@ -176,9 +199,10 @@ def prepare(folder: Path) -> None:
                     f" should read; close it with: chmod 700 {folder}"
                 )
             folder.chmod(0o700)
-        if (folder / _JOURNAL).is_symlink():
+        file = journal or folder / _JOURNAL
+        if file.is_symlink():
             raise ConfigError(
-                f"the data directory {folder} cannot be used: its {_JOURNAL} is a link, and whoever"
+                f"the data directory {folder} cannot be used: its {file.name} is a link, and whoever"
                 " owns the file it leads to would not be seen; use the directory that file is in"
             )
     except OSError as error:
