@@ -179,6 +179,24 @@ api_key_env = "SHORT"
     found = settings(tmp_path, text, environ)
     assert secrets(environ) == ()
     assert secrets(environ, found) == ("hunter2-hunter2",)
+
+
+def test_what_a_header_of_a_model_holds_is_secret_unless_everybody_may_know_it(tmp_path):
+    text = """
+[models.main]
+wire = "demo"
+[models.main.headers]
+x-gateway = "Bearer of-the-gateway"
+x-tenant = "ada-and-family"
+x-trace = "true"
+anthropic-version = "2023-06-01"
+HTTP-Referer = "https://example.org"
+"""
+    found = settings(tmp_path, text)
+    assert secrets({}, found) == ("Bearer of-the-gateway", "ada-and-family", "of-the-gateway")
+
+
+def test_the_key_of_the_server_is_a_secret():
     served = Settings(Path("/x"), server=ServerSettings(key="served-key"))
     assert secrets({}, served) == ("served-key",)
 

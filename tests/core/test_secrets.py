@@ -1,7 +1,10 @@
 import json
 import random
+import re
+from base64 import b64encode, urlsafe_b64encode
 from itertools import pairwise
 from types import MappingProxyType
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -17,7 +20,7 @@ from holdfast.core.events import (
     ToolFinished,
 )
 from holdfast.core.messages import Image, Reasoning, Text, ToolCall
-from holdfast.core.secrets import MASK, NO_SECRETS, SHORTEST, Secrets
+from holdfast.core.secrets import MASK, NO_SECRETS, SHORTEST, Secrets, spellings
 from holdfast.errors import InvalidRequest
 
 KEY = "sk-canary-0123456789"
@@ -91,6 +94,35 @@ def test_nothing_is_held_back_that_has_turned_out_to_be_harmless():
     assert ONE.part("sk-can") == ("", "sk-can")
     assert ONE.part("sk-cane") == ("sk-cane", "")
     assert ONE.part("desk") == ("de", "sk")
+
+
+def spelled(secret, before="", after=""):
+    """As others write it: in an address, and in base64 among other bytes."""
+    raw = f"{before}{secret}{after}".encode()
+    yield quote(secret, safe="")
+    yield quote_plus(secret)
+    yield re.sub("%..", lambda byte: byte[0].lower(), quote(secret, safe=""))
+    yield b64encode(raw).decode()
+    yield urlsafe_b64encode(raw).decode()
+
+
+ODD = 'ä~?/ "odd\\key'
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy", "xyz"])
+@pytest.mark.parametrize("after", ["", "x", "xy"])
+def test_a_secret_is_masked_in_every_spelling(before, after):
+    secrets = Secrets([KEY, ODD])
+    for text in (*spelled(KEY, before, after), *spelled(ODD, before, after)):
+        assert MASK in secrets.mask(text)
+        # A character or two at its ends hold bits of what is beside it.
+        assert len(secrets.mask(text)) <= len(MASK) + 12
+        assert "".join(shown(secrets, text)) == secrets.mask(text)
+        assert MASK in secrets.mask_event(Text(json.dumps(text))).text
+
+
+def test_what_is_left_of_a_short_word_in_base64_hides_nothing():
+    assert spellings("abc") == {"abc"}
 
 
 def test_a_secret_that_goes_on_as_a_longer_one_is_masked_with_all_of_it():

@@ -1,6 +1,8 @@
 """Keys come to a server through every door, and are found in no file, no log and no answer."""
 
 import json
+from base64 import b64encode
+from urllib.parse import quote
 
 import pytest
 
@@ -12,14 +14,25 @@ pytestmark = pytest.mark.real_time
 
 DOOR = "hf-canary-of-the-door-0123456789"
 MODEL = 'sk-canary/of"the\\model-987654321'
-BOTH = f"{DOOR} and {MODEL}"
+GATEWAY = "canary-of-the-gateway-5551234"
+BOTH = f"{DOOR} and {MODEL} and {GATEWAY}"
 
 #: Every way in which a file, a log or an answer may spell them.
 SPELLINGS = [
     spelling.encode()
-    for key in (DOOR, MODEL)
-    for spelling in (key, json.dumps(key)[1:-1], json.dumps(json.dumps(key)[1:-1])[1:-1])
+    for key in (DOOR, MODEL, GATEWAY)
+    for spelling in (
+        key,
+        json.dumps(key)[1:-1],
+        json.dumps(json.dumps(key)[1:-1])[1:-1],
+        quote(key, safe=""),
+        # Whatever stands before it: some of it is always the same.
+        *(b64encode(bytes(before) + key.encode()).decode()[4:-4] for before in range(3)),
+    )
 ]
+
+#: As it stands in an address, and as bytes that are not text to anyone.
+ODDLY = f"https://example.org/?key={quote(DOOR)} {b64encode(f'user:{DOOR}'.encode()).decode()}"
 
 
 def hits(*heaps):
@@ -57,7 +70,7 @@ def requests():
         "instructions": BOTH,
         "metadata": {"note": BOTH, DOOR: "a name"},
         "conversation_history": history,
-        "session_id": DOOR,
+        "message_id": DOOR,
         "model": DOOR,
         "provider": DOOR,
         "reasoning_effort": DOOR,
@@ -67,6 +80,52 @@ def requests():
     yield {"input": [{"role": "user", "content": [{"type": "text", "text": BOTH}]}]}
     for word in ("refuse", "use"):
         yield {"input": f"{word} {BOTH}"}
+    yield {"input": f"echo {ODDLY}", "instructions": ODDLY}
+
+
+def picture(raw):
+    url = f"data:image/png;base64,{b64encode(raw).decode()}"
+    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": url}}]
+    return [{"role": "user", "content": parts}]
+
+
+#: What names a thing or is kept to the byte cannot be masked; and nobody is told it again.
+REFUSED = (
+    ("POST", "/v1/runs", {"input": "hi", "session_id": DOOR}),
+    ("POST", "/v1/runs", {"input": picture(DOOR.encode())}),
+    ("POST", "/v1/runs", {"input": picture(b"\x89PNG\xff" + b64encode(DOOR.encode()))}),
+    ("POST", "/v1/runs", {"input": "hi", "tools": [DOOR]}),
+    ("POST", "/v1/runs", {"input": "hi", "on_busy": DOOR}),
+    ("POST", "/v1/sessions", {"session_id": DOOR}),
+    ("POST", "/v1/sessions", {"session_id": f"of-{DOOR}"}),
+    ("POST", "/v1/sessions", {DOOR: 1}),
+    ("PATCH", "/v1/sessions/of-ada", {DOOR: 1}),
+    ("POST", "/v1/sessions/import", {DOOR: 1}),
+    ("POST", "/api/sessions", {"id": DOOR}),
+    ("POST", "/v1/responses", {"input": "hi", "conversation": DOOR}),
+    ("POST", "/v1/responses", {"input": "hi", "previous_response_id": DOOR}),
+    ("POST", "/v1/chat/completions", {"messages": picture(DOOR.encode())}),
+    ("GET", f"/v1/runs/{DOOR}/events", None),
+    ("GET", f"/v1/sessions/{DOOR}", None),
+    ("GET", f"/v1/sessions/{DOOR}/events", None),
+    ("GET", f"/v1/models/{DOOR}", None),
+    ("GET", f"/{DOOR}", None),
+)
+
+
+async def test_a_key_is_refused_where_it_cannot_be_masked_and_not_repeated(tmp_path):
+    async with open_endpoint(script) as endpoint:
+        async with serving(tmp_path, model_at(endpoint), env={"HOLDFAST_API_KEY": DOOR}) as server:
+            made = {"session_id": "of-ada", "title": DOOR, "instructions": ODDLY, "model": DOOR}
+            assert (await server.post("/v1/sessions", made)).status == 201
+            for method, path, body in REFUSED:
+                answer = await server.ask(method, path, json=body)
+                assert 400 <= answer.status < 500, (method, path, answer.text)
+                assert hits(answer.body, repr(answer.headers).encode()) == [], (path, body)
+            assert hits_in(server.data) == []
+            assert await server.stop() == 0
+            assert hits_in(server.data) == []
+            assert hits(server.log.encode()) == []
 
 
 async def everything_said(server, run_id):
@@ -80,7 +139,9 @@ async def everything_said(server, run_id):
 async def test_keys_are_found_in_no_file_no_log_and_no_answer(tmp_path):
     async with open_endpoint(script) as endpoint:
         config = model_at(endpoint).replace(
-            "[models.main]", '[models.main]\napi_key_env = "THE_KEY"'
+            "[models.main]",
+            '[models.main]\napi_key_env = "THE_KEY"\n'
+            f'headers = {{ "x-gateway" = "Bearer {GATEWAY}" }}',
         )
         env = {"HOLDFAST_API_KEY": DOOR, "THE_KEY": MODEL}
         async with serving(tmp_path, config, env=env) as server:
@@ -109,6 +170,7 @@ async def test_keys_are_found_in_no_file_no_log_and_no_answer(tmp_path):
             assert hits(server.log.encode(), (tmp_path / "out").read_bytes()) == []
         # The model was asked with its key, and was told neither.
         assert endpoint.requests[0].headers["authorization"] == f"Bearer {MODEL}"
+        assert endpoint.requests[0].headers["x-gateway"] == f"Bearer {GATEWAY}"
         assert hits(*(json.dumps(request.body).encode() for request in endpoint.requests)) == []
 
 

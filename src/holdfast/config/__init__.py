@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from holdfast.config.addresses import web_address
 from holdfast.config.file import NO_FILE, File, find_file
-from holdfast.config.models import default_model, read_models
+from holdfast.config.models import default_model, private_headers, read_models
 from holdfast.config.offer import Probe, is_listening, offered
 from holdfast.config.places import JOURNAL, default_data, folder, workspace
 from holdfast.config.server import read_server, read_store
@@ -161,6 +161,7 @@ def secrets(
     }
     if settings:
         found |= {settings.server.key, *(model.key for model in settings.models.values())}
+        found |= {value for model in settings.models.values() for value in private_headers(model)}
     worth_it = (value for value in found if len(value) >= _SHORTEST_SECRET)
     return tuple(sorted(worth_it, key=lambda value: (-len(value), value)))
 

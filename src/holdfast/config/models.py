@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,6 +35,13 @@ _NAME = re.compile(r"[\w.:/@+-]{1,100}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key"})
+
+#: Headers that say who asks and how, which everybody may know. Any other may hold a key.
+_PUBLIC_HEADERS = frozenset(
+    ("accept", "accept-language", "user-agent", "content-type", "origin", "referer", "http-referer")
+) | frozenset(
+    ("x-title", "anthropic-version", "anthropic-beta", "openai-beta", "openai-organization")
+)
 
 _NAME_A_VARIABLE = "put it in a variable of the environment and name that in api_key_env"
 
@@ -200,6 +207,15 @@ def _price(table: Table, model: str) -> Price | None:
         cached=price.get("cached", fresh).number(must),
         written=price.get("written", fresh).number(must) if price.has("written") else None,
     )
+
+
+def private_headers(model: ModelSettings) -> Iterator[str]:
+    """Values of headers that may be keys by another name, with and without the scheme before them."""
+    for name, value in model.headers.items():
+        if name.lower() not in _PUBLIC_HEADERS:
+            yield value
+            if value.count(" ") == 1:
+                yield value.partition(" ")[2]
 
 
 def _headers(table: Table) -> Mapping[str, str]:

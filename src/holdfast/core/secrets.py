@@ -1,6 +1,7 @@
 """Secrets that we hold, and text without them.
 
-They are known by their exact value. Text that arrives in pieces is shown as far as it cannot be
+They are known by their exact value, as it is and as it is spelled in JSON, in addresses and in base64.
+Text that arrives in pieces is shown as far as it cannot be
 the beginning of one; the rest is held back until more has come, so that what is shown is the same
 however the text was cut.
 """
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
+from urllib.parse import quote, quote_plus
 
 import msgspec
 from msgspec import Struct
@@ -49,7 +52,7 @@ class Secrets:
         self._spellings = tuple(sorted(found, key=lambda spelling: (-len(spelling), spelling)))
         self._longest = len(self._spellings[0]) if found else 0
         #: Each is spelled in one way only.
-        self._plain = all(len(spellings(spelling)) == 1 for spelling in found)
+        self._plain = all(len(_in_json(spelling)) == 1 for spelling in found)
         self._whole = re.compile("|".join(map(re.escape, self._spellings)))
         self._begins = re.compile(_beginning(self._spellings))
 
@@ -61,6 +64,10 @@ class Secrets:
             if spelling in text:
                 return True
         return False
+
+    def found_in(self, raw: bytes) -> bool:
+        """Whether there is one in bytes that may be anything."""
+        return any(spelling.encode("utf-8", "surrogatepass") in raw for spelling in self._spellings)
 
     def mask(self, text: str) -> str:
         """The text without them; the very same if there is none in it."""
@@ -156,8 +163,31 @@ class Secrets:
 
 
 def spellings(secret: str) -> set[str]:
+    """As it is, in an address, and in base64; each as it stands in JSON, too."""
+    written = [secret, quote(secret, safe="", errors="surrogatepass")]
+    written += quote_plus(secret, errors="surrogatepass"), _lower(written[1])
+    # What little is left of a short one may be part of anything.
+    written += (part for part in _in_base64(secret) if len(part) >= SHORTEST)
+    return set().union(*map(_in_json, written))
+
+
+def _lower(quoted: str) -> str:
+    return re.sub("%..", lambda byte: byte[0].lower(), quoted)
+
+
+def _in_base64(secret: str) -> Iterator[str]:
+    """What is the same of it whatever stands before and after it."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    for before in range(3):
+        # Of a sign that is made of a neighbour's bits as well, nobody can say which it is.
+        start, end = (8 * before + 5) // 6, 8 * (before + len(raw)) // 6
+        for spelled in (b64encode, urlsafe_b64encode):
+            yield spelled(bytes(before) + raw).decode()[start:end]
+
+
+def _in_json(text: str) -> set[str]:
     """As it is, as it stands in JSON, and as it stands in JSON that stands in JSON."""
-    latest = found = {secret}
+    latest = found = {text}
     for _ in range(2):
         latest = {
             json.dumps(text, ensure_ascii=ascii)[1:-1] for text in latest for ascii in (True, False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Never
 
 from litestar import Litestar, MediaType, Response, get, post
+from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
@@ -112,7 +113,7 @@ async def start_run(
     if submitted.replayed:
         headers["Idempotency-Replayed"] = "true"
     if session_key := request.headers.get("X-Hermes-Session-Key"):
-        headers["X-Hermes-Session-Key"] = session_key
+        headers["X-Hermes-Session-Key"] = service.secrets.mask(session_key)
     started = Started(submitted.run_id, submitted.how, submitted.replayed)
     return Response(started, status_code=202, headers=headers)
 
@@ -310,6 +311,7 @@ def make_asgi(service: Service, about: About) -> ASGIApp:
             HTTPException: _no_route,
             Exception: _unexpected,
         },
+        state=State({"secrets": service.secrets}),
         logging_config=None,
         openapi_config=OpenAPIConfig(
             title="Holdfast",
@@ -347,7 +349,8 @@ def _line(recorded: Recorded) -> Line:
     return Line(recorded.seq, recorded.at, Raw(recorded.body))
 
 
-def _refuse(_request: Ask, refusal: Problem) -> Response[bytes]:
+def _refuse(request: Ask, refusal: Problem) -> Response[bytes]:
+    refusal.without(request.app.state.secrets)
     return Response(
         refusal.body,
         status_code=refusal.status,

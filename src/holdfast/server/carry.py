@@ -17,7 +17,7 @@ from litestar.openapi.spec import (
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from holdfast.server.problems import draining, malformed
+from holdfast.server.problems import draining, holds_a_secret, malformed
 from holdfast.server.reference import DOCUMENT, taking
 from holdfast.server.routing import Ask, SessionId, TheService, refusals
 
@@ -90,7 +90,10 @@ async def import_session(
         raise malformed("as_new must be true or false", param="as_new")
     if service.draining.is_set():
         raise draining()
-    luggage = await service.carrier.take_in(await request.body(), as_new=as_new == "true")
+    body = await request.body()
+    if service.secrets.found_in(body):
+        raise holds_a_secret("the document")
+    luggage = await service.carrier.take_in(body, as_new=as_new == "true")
     return Taken(luggage.session_id, len(luggage.runs))
 
 

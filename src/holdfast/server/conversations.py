@@ -124,6 +124,7 @@ class Conversations:
         return await self.begin(Wanted(session_id(fields), begun))
 
     async def begin(self, wanted: Wanted) -> Row:
+        self._service.keep_out(wanted.session_id)
         try:
             made = await self._sessions.create(wanted.session_id, wanted.begun)
         except Conflict as error:

@@ -21,6 +21,7 @@ import anyio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.config.settings import ServerSettings
+from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.server.cors import PREFLIGHT, SHARED
 from holdfast.server.keys import LOCAL, Keys
 from holdfast.server.problems import (
@@ -92,9 +93,11 @@ class Guard:
         open_paths: frozenset[str] = OPEN,
         patience: float = BODY_PATIENCE,
         linger: float = LINGER,
+        secrets: Secrets = NO_SECRETS,
     ) -> None:
         self._app, self._settings, self._keys, self._port = app, settings, keys, port
         self._open, self._patience, self._linger = open_paths, patience, linger
+        self._secrets = secrets
         self._origins = {origin.lower().encode() for origin in settings.cors_origins}
         tls = settings.tls_cert is not None
         self._safe = (*_SAFE, _TLS) if tls else _SAFE
@@ -230,6 +233,7 @@ class Guard:
     async def _refuse(
         self, refusal: Problem, receive: Receive, sender: _Sender, head: _Head
     ) -> None:
+        refusal.without(self._secrets)
         headers = _headers(refusal, close=head.has_body)
         await _send(sender, refusal.status, headers, refusal.body, more=head.unread)
         if head.unread:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.secrets import Secrets
 from holdfast.errors import (
     ApprovalAmbiguous,
     ApprovalChanged,
@@ -82,6 +83,11 @@ class Problem(Exception):
     @property
     def body(self) -> bytes:
         return msgspec.json.encode(Envelope(self.complaint))
+
+    def without(self, secrets: Secrets) -> Problem:
+        """The same, and not a word of what the request said that nobody may hear."""
+        self.complaint = secrets.mask_event(self.complaint)
+        return self
 
 
 # --- errors of ours --------------------------------------------------------------------
@@ -216,6 +222,12 @@ def too_many(message: str, *, retry_after: int = 1) -> Problem:
     return Problem(
         429, message, code="rate_limit_exceeded", type=LIMITED, headers=_later(retry_after)
     )
+
+
+def holds_a_secret(what: str, *, param: str | None = None) -> Problem:
+    """What names a thing, or is kept to the byte, cannot be masked."""
+    words = f"{what} holds a secret of this server, which is not to be kept"
+    return malformed(words, param=param, code="secret_in_request")
 
 
 def draining(*, retry_after: int = 1) -> Problem:

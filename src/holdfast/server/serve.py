@@ -196,6 +196,7 @@ class Serving:
             settings=settings,
             keys=keys,
             port=lambda: int(door.getsockname()[1]),
+            secrets=service.secrets,
         )
         self._server = _Server(
             uvicorn.Config(

@@ -39,7 +39,14 @@ from holdfast.ports import Entry, Once
 from holdfast.server import problems, requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
-from holdfast.server.problems import draining, key_conflict, malformed, session_busy, too_many
+from holdfast.server.problems import (
+    draining,
+    holds_a_secret,
+    key_conflict,
+    malformed,
+    session_busy,
+    too_many,
+)
 from holdfast.server.room import Room
 from holdfast.server.status import Status, damaged, last_event, status, waits_behind
 from holdfast.server.unheard import Unheard
@@ -111,7 +118,7 @@ class Service:
         self._store, self.clock = means.store, means.clock
         #: What was taken in before is from another server, and so is whoever asked for it.
         self.began = means.clock()
-        self.runs, self.store = runs, means.store
+        self.runs, self.store, self.secrets = runs, means.store, means.secrets
         self.sessions = sessions or Sessions(means, runs, workers=lambda: True)
         self.carrier = Carrier(means, workers=lambda: True, hidden=secrets(settings=settings))
         #: Set when nothing new is begun any more, and when whoever still reads is left.
@@ -146,6 +153,7 @@ class Service:
 
         Raises Problem or HoldfastError, and then nothing was allocated.
         """
+        self.keep_out(asked.session_id, *asked.blobs.values())
         entry = await self.sessions.find(asked.session_id)
         asked = _as_agreed(asked, entry.state if entry else None)
         run, history, blobs = requests.accept(
@@ -183,6 +191,13 @@ class Service:
             # More wait in its session than may.
             raise too_many(str(error)) from error
         return Submitted(sent.run_id, replayed=False, how=sent.how)
+
+    def keep_out(self, session_id: str, *images: bytes) -> None:
+        """Raises Problem if a secret is where it would be kept as it is."""
+        if self.secrets.found(session_id):
+            raise holds_a_secret("'session_id'", param="session_id")
+        if any(map(self.secrets.found_in, images)):
+            raise holds_a_secret("an image in 'input'", param="input")
 
     async def _how(self, run_id: str, message_id: str) -> How:
         """What a request is told that led to this run before."""
