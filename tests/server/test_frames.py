@@ -193,7 +193,7 @@ def test_a_frame_is_an_id_and_one_line_of_json():
     assert sent[0] == b'id: 1\ndata: {"event":"run.queued","run_id":"run_1","timestamp":1.0}\n\n'
     assert sent[3] == (
         b'id: 4\ndata: {"event":"message.delta","run_id":"run_1","timestamp":4.0,'
-        b'"delta":"a\\r\\nb\xe2\x80\xa8","turn":1,"attempt":1}\n\n'
+        b'"delta":"a\\r\\nb\\u2028","turn":1,"attempt":1}\n\n'
     )
 
 

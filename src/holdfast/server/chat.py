@@ -20,6 +20,7 @@ from holdfast.server.bodies import message_id, read_object, text
 from holdfast.server.content import read_parts
 from holdfast.server.conversations import read_instructions
 from holdfast.server.frames import Fields
+from holdfast.server.one_line import one_line
 from holdfast.server.problems import malformed
 from holdfast.server.requests import RunRequest
 from holdfast.server.service import Service
@@ -28,7 +29,6 @@ from holdfast.server.streams import RunStream
 #: The tool whose progress is what a model thinks.
 THINKING = "_thinking"
 
-_ENCODER = msgspec.json.Encoder()
 
 Spoken: TypeAlias = dict[str, Any]
 
@@ -163,7 +163,7 @@ class ChatStream(RunStream):
         self._count += 1
         whose = {"session_id": self._session_id, "run_id": self._run_id}
         told = {**whose, "seq": self._count, "ts": at, **fields}
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), _ENCODER.encode(told))
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), one_line(told))
 
     def farewell(self) -> bytes:
         return self._named("server.draining", self._service.clock(), {})

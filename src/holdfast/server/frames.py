@@ -49,6 +49,7 @@ from holdfast.core.phase import phase
 from holdfast.core.run import fold
 from holdfast.core.state import Pending, RunState, ToolState
 from holdfast.core.usage import Usage
+from holdfast.server.one_line import one_line
 
 #: What each event is called on the stream.
 NAMES: Mapping[type[Any], str] = {
@@ -95,8 +96,6 @@ _MOST_RESULT = 500
 #: An attempt at a turn's reply: the turn, and the attempt's number in it.
 Try: TypeAlias = tuple[int, int]
 Fields: TypeAlias = Mapping[str, Any]
-
-_ENCODER = msgspec.json.Encoder()
 
 
 class Used(Struct, frozen=True):
@@ -173,7 +172,7 @@ class Projection:
             return b""
         name, at = NAMES[type(event)], recorded.at
         told = _Delta(name, self._run_id, at, event.text, event.turn, event.attempt)
-        own = b"id: %d\ndata: %b\n\n" % (recorded.seq, _ENCODER.encode(told))
+        own = b"id: %d\ndata: %b\n\n" % (recorded.seq, one_line(told))
         return self._early(recorded, _delta(_BLANK, *self._said)) + own if blank else own
 
     def _opens(self, this: Try) -> bool:
@@ -393,13 +392,12 @@ _TELL: Mapping[type[Any], Callable[[_Moment], _Told]] = {
 
 
 def frame(name: str, at: float, fields: Fields) -> bytes:
-    """JSON escapes whatever could end a line, so a frame is one line whatever it holds."""
-    return b"data: %b\n\n" % _ENCODER.encode({"event": name, **fields, "timestamp": at})
+    return b"data: %b\n\n" % one_line({"event": name, **fields, "timestamp": at})
 
 
 def _frame(run_id: str, name: str, at: float, fields: Fields) -> bytes:
     told = {"event": name, "run_id": run_id, "timestamp": at, **fields}
-    return b"data: %b\n\n" % _ENCODER.encode(told)
+    return b"data: %b\n\n" % one_line(told)
 
 
 def _delta(text: str, turn: int, attempt: int) -> Fields:
@@ -418,7 +416,7 @@ def _description(request: ApprovalRequested) -> str:
 def _arguments(call: ToolCall) -> Raw:
     """The arguments on one line if they are an object. Models send other things, too."""
     try:
-        return Raw(_ENCODER.encode(msgspec.json.decode(call.arguments, type=dict[str, Any])))
+        return Raw(msgspec.json.encode(msgspec.json.decode(call.arguments, type=dict[str, Any])))
     except (ValueError, RecursionError):
         return Raw(b"{}")
 

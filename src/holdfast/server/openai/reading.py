@@ -24,11 +24,11 @@ from holdfast.core.phase import phase
 from holdfast.core.run import fold
 from holdfast.core.state import RunState
 from holdfast.server.frames import DELTAS
+from holdfast.server.one_line import one_line
 
 #: Between what is said before a call and after it.
 BLANK = "\n\n"
 
-_ENCODER = msgspec.json.Encoder()
 
 #: After these a run may wait for something else than before.
 _CHANGES = (RunQueued, RunWaiting, ModelCalled, ModelHeard, ModelFailed)
@@ -76,10 +76,9 @@ def waiting(recorded: Recorded, now: RunState) -> bytes:
 
 def comment(name: str, fields: Mapping[str, Any]) -> bytes:
     """A line that no client takes for an event, and a person finds in what came over the line."""
-    return b": %b %b\n\n" % (name.encode(), _ENCODER.encode(fields))
+    return b": %b %b\n\n" % (name.encode(), one_line(fields))
 
 
 def frame(fields: Mapping[str, Any], *, name: str = "") -> bytes:
-    """JSON escapes whatever could end a line, so a frame is one line whatever it holds."""
-    data = b"data: %b\n\n" % _ENCODER.encode(fields)
+    data = b"data: %b\n\n" % one_line(fields)
     return b"event: %b\n%b" % (name.encode(), data) if name else data
