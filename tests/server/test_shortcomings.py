@@ -246,6 +246,40 @@ async def test_what_was_left_unfinished_is_not_passed_off_as_done(host):
     assert "output" not in await host.ended(stopped)
 
 
+async def test_a_session_goes_on_with_what_was_said_however_it_is_named(server, config):
+    def script(request):
+        said = [message["content"] for message in request.body["messages"][1:]]
+        return [" | ".join(said)]
+
+    async with open_endpoint(script) as endpoint:
+        await server.start(config(endpoint.url))
+        first = await server.run("one", session_id="of-ada")
+        assert (await server.ended(first))["output"] == "one"
+        header = {"X-Hermes-Session-Id": "of-ada"}
+        answer = await server.post("/v1/runs", {"input": "two"}, headers=header)
+        second = await server.ended(answer.json["run_id"])
+        assert (second["session_id"], second["output"]) == ("of-ada", "one | one | two")
+        # What the body says counts more.
+        body = {"input": "three", "session_id": "of-bob"}
+        answer = await server.post("/v1/runs", body, headers=header)
+        third = await server.ended(answer.json["run_id"])
+        assert (third["session_id"], third["output"]) == ("of-bob", "three")
+
+
+async def test_the_same_request_for_another_session_is_another_request(host):
+    body, key = {"input": json.dumps([["hi"]])}, "for-a-session"
+    told = [
+        await host.post(
+            "/v1/runs", body, headers={"Idempotency-Key": key, "X-Hermes-Session-Id": session}
+        )
+        for session in ("ses-a", "ses-a", "ses-b")
+    ]
+    assert told[0].json["run_id"] == told[1].json["run_id"]
+    assert [answer.status for answer in told] == [202, 202, 409]
+    refused = await host.post("/v1/runs", body, headers={"X-Hermes-Session-Id": "a/../b"})
+    assert (refused.status, refused.error["code"]) == (400, "invalid_session_id")
+
+
 async def test_a_reply_that_was_cut_short_says_so(server, config):
     async with open_endpoint(["Once upon", Finish("length")]) as endpoint:
         await server.start(config(endpoint.url))

@@ -102,10 +102,20 @@ async def start_run(
             name="Idempotency-Key", description="The same key and body again lead to the same run."
         ),
     ] = None,
+    session_id: Annotated[  # noqa: ARG001 - read with the others that mean the same
+        str | None,
+        HeaderParameter(
+            name="X-Hermes-Session-Id", description="The session, if the body names none."
+        ),
+    ] = None,
 ) -> Response[Started]:
     """The run is on record when this is answered, and will be carried to an end."""
     submitted, ignored = await take_run(
-        service, await request.body(), principal=who(request), key=idempotency_key
+        service,
+        await request.body(),
+        principal=who(request),
+        key=idempotency_key,
+        headers=request.headers,
     )
     headers = {"X-Run-Id": submitted.run_id}
     if ignored:

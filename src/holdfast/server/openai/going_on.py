@@ -6,7 +6,9 @@ as it always was on this wire; and whoever named it is told so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +19,7 @@ from holdfast.ports import Once
 from holdfast.server.content import laid_over
 from holdfast.server.openai.kept import Found, Kept
 from holdfast.server.openai.request import Echo
-from holdfast.server.openai.taking import up_to
+from holdfast.server.openai.taking import session_of, up_to
 from holdfast.server.problems import Problem
 from holdfast.server.requests import RunRequest, read_run
 from holdfast.server.service import Service, Submitted
@@ -30,10 +32,20 @@ class Begun(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
-async def take_run(service: Service, body: bytes, *, principal: str, key: str | None) -> Begun:
+async def take_run(
+    service: Service,
+    body: bytes,
+    *,
+    principal: str,
+    key: str | None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Begun:
     """Take a request in. Raises Problem or HoldfastError, and then nothing was allocated."""
-    once = service.once(body, principal=principal, key=key)
     asked, found, ignored = read_run(body), None, tuple[str, ...]()
+    # What the body says counts more.
+    session = "" if asked.session_id else session_of(headers)
+    once = service.once(body, principal=principal, key=key, of=session)
+    asked = replace(asked, session_id=asked.session_id or session)
     if asked.previous_response_id and not asked.continues and not await _known(service, once):
         found = await _find(service, asked.previous_response_id)
         if found:
