@@ -12,16 +12,18 @@ from holdfast.server.room import TAKEN_ON_TRUST, Room
 class House:
     """Whoever is let in takes a while to be on record, where a look finds them."""
 
-    def __init__(self, most, *, seen_early=False):
-        self.room, self.waiting, self.refused, self.looks = Room(most, self.census), 0, 0, 0
-        self._seen_early = seen_early
+    def __init__(self, most, *, carried=0, seen_early=False):
+        self.room = Room(carried, most, self.census)
+        self.waiting = self.refused = self.looks = 0
+        self._carried, self._seen_early = carried, seen_early
 
     async def census(self):
         self.looks += 1
         waiting = self.waiting
         # What is found may be old by the time it is told.
         await anyio.sleep(0.5)
-        return Census(waiting, 0)
+        held = min(waiting, self._carried)
+        return Census(waiting - held, held, held)
 
     async def come(self):
         try:
@@ -53,6 +55,20 @@ async def test_where_there_is_no_room_nobody_is_let_in():
     house = House(0)
     await house.crowd(3)
     assert (house.waiting, house.refused) == (0, 3)
+
+
+async def test_who_can_be_carried_need_not_wait():
+    house = House(2, carried=7)
+    await house.crowd(20)
+    assert (house.waiting, house.refused) == (9, 11)
+
+
+async def test_who_waits_for_an_answer_takes_no_place_of_who_can_be_carried():
+    async def census():
+        return Census(queued=0, running=5)
+
+    async with Room(1, 0, census).for_one():
+        pass
 
 
 async def test_who_leaves_makes_room():

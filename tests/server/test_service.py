@@ -266,7 +266,9 @@ async def test_a_cursor_that_is_no_run_is_not_found(inside):
 
 
 async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(inside):
-    async with inside(ScriptedModel([Silence()]), max_queued_runs=0) as served:
+    full = {"max_concurrent_runs": 1, "max_queued_runs": 0}
+    async with inside(ScriptedModel([Silence()]), **full) as served:
+        await submit(served.service)
         with pytest.raises(Problem) as refusal:
             await submit(served.service)
         assert (refusal.value.status, refusal.value.code) == (429, "rate_limit_exceeded")
@@ -274,7 +276,8 @@ async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(ins
 
 
 async def test_of_many_who_come_at_once_no_more_are_taken_in_than_may_wait(inside):
-    async with inside(ScriptedModel([Silence()]), max_queued_runs=7) as served:
+    limits = {"max_concurrent_runs": 1, "max_queued_runs": 7}
+    async with inside(ScriptedModel([Silence()]), **limits) as served:
         # Whatever is said in a session waits until the first run of it has ended.
         said, taken, refused = b'{"input": "hello", "session_id": "s"}', [], []
         for _ in range(4):
@@ -328,6 +331,21 @@ async def test_of_many_who_ask_a_server_at_once_no_more_are_taken_in_than_may_wa
         for _ in range(60):
             tasks.start_soon(ask)
     assert sorted(statuses) == [202] * 7 + [429] * 53
+
+
+@pytest.mark.real_time
+async def test_a_server_without_a_queue_takes_as_many_at_once_as_it_can_carry(server):
+    await server.start_host("max_concurrent_runs = 20\nmax_queued_runs = 0\n" + DEMO)
+    statuses = []
+
+    async def ask():
+        script = json.dumps([[{"wait": 600}]])
+        statuses.append((await server.post("/v1/runs", {"input": script})).status)
+
+    async with task_group() as tasks:
+        for _ in range(30):
+            tasks.start_soon(ask)
+    assert sorted(statuses) == [202] * 20 + [429] * 10
 
 
 async def test_a_server_that_leaves_takes_nothing_new_and_still_answers_for_what_it_took(inside):

@@ -1,4 +1,4 @@
-"""Room for runs that wait: as many are let in as there is room for, however many come at once."""
+"""Room for runs: as many are let in as can be carried or may wait, however many come at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ TAKEN_ON_TRUST = 100
 
 
 class Room:
-    """For `most` runs that wait. `census` tells how many do."""
+    """For as many as there are `places` with the workers, and `most` more that wait. `census` tells how
+    many there are."""
 
-    def __init__(self, most: int, census: Callable[[], Awaitable[Census]]) -> None:
-        self._most, self._census = most, census
+    def __init__(self, places: int, most: int, census: Callable[[], Awaitable[Census]]) -> None:
+        self._room, self._census = places + most, census
         #: How many may be let in before it is looked again.
         self._free = 0
         #: Those that were let in and are not on record yet, so that a look may miss them.
@@ -45,9 +46,11 @@ class Room:
         """Until there is room. Nobody is let in meanwhile, so nobody comes who is not counted."""
         while not self._free:
             coming, arrived = self._coming, self._arrived
-            free = self._most - (await self._census()).queued
+            census = await self._census()
+            # What is about to be carried waits for an instant, and for a place that is there.
+            free = self._room - census.held - census.queued
             if free <= 0:
-                text = f"{self._most} runs are waiting for their turn already"
+                text = f"{census.held} runs are carried and {census.queued} wait for their turn already"
                 raise too_many(text, retry_after=1)
             # Some of those who come may be counted as waiting already: that will be seen.
             self._free = max(0, min(free - coming, TAKEN_ON_TRUST))

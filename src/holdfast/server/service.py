@@ -125,7 +125,9 @@ class Service:
         self.draining, self.left = anyio.Event(), anyio.Event()
         #: Runs that are looked at for one page: where few fit a filter, it is short and has a next.
         self.most_looked = 1000
-        self._room = Room(settings.max_queued_runs, means.store.census)
+        self._room = Room(
+            settings.max_concurrent_runs, settings.max_queued_runs, means.store.census
+        )
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
         self.attendance, self.unheard = Attendance(), Unheard()

@@ -289,7 +289,8 @@ class MemoryStore:
         ready = len(await self.queue())
         live = [run for run in self._runs.values() if not run.ended]
         behind = sum(run.behind and not run.holder for run in live)
-        return Census(ready + behind, len(live) - ready - behind)
+        held = sum(bool(run.holder) for run in live)
+        return Census(ready + behind, len(live) - ready - behind, held)
 
     # --- leases
 

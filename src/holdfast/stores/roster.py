@@ -150,4 +150,5 @@ class Roster:
             if len(live) > 1:
                 # One that is to be stopped does not wait behind the others any more.
                 queued += sum(run.place == "behind" and not run.holder for run in [*live.values()])
-        return Census(queued, max(len(self.runs) - queued, 0))
+        held = sum(bool(run.holder) for run in self.runs.copy().values())
+        return Census(queued, max(len(self.runs) - queued, held), held)

@@ -167,7 +167,7 @@ class ConversationContract:
         assert await store.census() == Census(queued=4, running=0)
         assert await claimed(store) == ["run_1", "run_4"]
         assert await claimed(store) == []
-        assert await store.census() == Census(queued=2, running=2)
+        assert await store.census() == Census(queued=2, running=2, held=2)
 
     async def test_the_next_is_ready_when_the_one_before_it_ends(self, store: Store) -> None:
         await begin(store, "run_1", "run_2", "run_3")

@@ -175,7 +175,7 @@ class DeletionContract:
         await store.delete("run_2")
         assert await store.census() == Census(queued=3, running=0)
         assert await claimed(store) == ["run_1", "run_2"]
-        assert await store.census() == Census(queued=1, running=2)
+        assert await store.census() == Census(queued=1, running=2, held=2)
 
     async def test_runs_of_a_session_that_was_deleted_are_not_listed(self, store: Store) -> None:
         await begin(store, "run_1")

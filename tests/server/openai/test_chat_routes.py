@@ -227,7 +227,9 @@ async def test_an_approval_is_shown_to_the_client_and_answered_where_runs_are(in
 
 
 async def test_a_server_that_is_full_or_about_to_leave_says_when_to_come_back(inside):
-    async with inside(ScriptedModel(["Hi"]), max_queued_runs=0) as served:
+    limits = {"max_concurrent_runs": 1, "max_queued_runs": 0}
+    async with inside(ScriptedModel([Silence()]), **limits) as served:
+        await served.run()
         full = await served.post(CHAT, asking())
         assert (full.status, full.error["type"]) == (429, "rate_limit_error")
         assert full.headers["retry-after"] == "1"

@@ -290,7 +290,7 @@ async def test_a_response_outlives_its_client_and_its_server(server, tmp_path):
                 break
         server.kill()
     # It takes nothing new, and carries on what it has.
-    await server.start_host("max_queued_runs = 0\n" + DEMO)
+    await server.start_host("max_concurrent_runs = 1\nmax_queued_runs = 0\n" + DEMO)
     async with connect(server) as client:
         with pytest.raises(openai.RateLimitError) as full:
             await client.responses.create(model="demo", input="hi")
