@@ -133,6 +133,7 @@ async def open_app(
     work: bool = True,
     only: Collection[str] | None = None,
     address: str = "",
+    pin: str = "",
     wrap: Callable[[Store], Store] = _as_it_is,
 ) -> AsyncIterator[App]:
     """An engine in this process. What is live when it closes is cut off.
@@ -144,14 +145,14 @@ async def open_app(
     `settings` say where, and which models and tools there are. Without them and without models of
     your own there is the demo; with it, and without tools of your own, its two.
     `only` are the runs to carry, if not all of them; without `work` none is carried, and wishes
-    can still be recorded. `address` is where the owner of the directory can be talked to;
-    `wrap` puts something around the store.
+    can still be recorded. `address` is where the owner of the directory can be talked to, and `pin`
+    the certificate it shows there; `wrap` puts something around the store.
     """
     if data is None and settings is not None:
         data, journal = settings.data, settings.journal
     name = random_id("worker")
     async with (
-        _open_store(data, journal, worker=name, address=address, clock=clock) as store,
+        _open_store(data, journal, worker=name, address=address, pin=pin, clock=clock) as store,
         _open_models(settings, models, demo or DemoModel(), clock=clock) as (found, lines),
     ):
         toolbox = None
@@ -241,7 +242,13 @@ def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
 
 @asynccontextmanager
 async def _open_store(
-    data: str | Path | None, journal: Path | None, *, worker: str, address: str, clock: Clock
+    data: str | Path | None,
+    journal: Path | None,
+    *,
+    worker: str,
+    address: str,
+    pin: str,
+    clock: Clock,
 ) -> AsyncIterator[Store]:
     if data is None:
         yield MemoryStore(now=clock)
@@ -253,7 +260,7 @@ async def _open_store(
     folder = _from_anywhere(data)
     file = journal or folder / JOURNAL
     async with (
-        own(folder, worker=worker, address=address, journal=file),
+        own(folder, worker=worker, address=address, journal=file, pin=pin),
         open_sqlite(file, now=clock) as store,
     ):
         yield store

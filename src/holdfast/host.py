@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
@@ -39,6 +43,8 @@ PURGE = 3600.0
 
 DAY = 24 * 3600.0
 
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +69,12 @@ async def serve(
         settings = replace(settings, server=replace(settings.server, key=key))
         metrics = Metrics()
         async with open_app(
-            settings, models=models, tools=tools, address=where, wrap=metrics.wrap
+            settings,
+            models=models,
+            tools=tools,
+            address=_from_here(where),
+            pin=_pin(settings.server.tls_cert),
+            wrap=metrics.wrap,
         ) as app:
             box = app.toolbox
             service = Service(
@@ -86,6 +97,17 @@ async def serve(
             with _masked_logs(app.means.secrets):
                 drain, keep = settings.server.drain, settings.retention.deleted
                 await _run(app, serving, drain, keep, partial(ready, where))
+
+
+def _from_here(where: str) -> str:
+    """The address for who is on this machine: that of everybody is nobody's in particular."""
+    return where.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _pin(cert: Path | None) -> str:
+    """The SHA-256 of the certificate that is shown, which is the first of its file."""
+    found = _CERTIFICATE.search(cert.read_text()) if cert else None
+    return sha256(ssl.PEM_cert_to_DER_cert(found[0])).hexdigest() if found else ""
 
 
 async def _run(

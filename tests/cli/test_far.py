@@ -347,6 +347,26 @@ async def test_a_server_that_is_gone_for_good_is_given_up(monkeypatch):
             pass
 
 
+def test_a_key_that_can_be_none_is_not_repeated(server, holdfast, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_API_KEY", f"{KEY}\n")
+    assert holdfast("runs", "--url", server).returncode == 0
+    monkeypatch.setenv("HOLDFAST_API_KEY", "wrong\nX: hunter2")
+    refused = holdfast("runs", "--url", server, text=True)
+    assert (refused.returncode, refused.stderr) == (
+        78,
+        "holdfast: HOLDFAST_API_KEY holds blanks or signs that cannot be part of a key\n",
+    )
+
+
+def test_a_file_that_holds_no_key_is_named(server, holdfast, tmp_path, monkeypatch):
+    monkeypatch.delenv("HOLDFAST_API_KEY")
+    (tmp_path / "api_key").write_bytes(b"\xff\xfe\xff")
+    refused = holdfast("runs", "--url", server, "--data", str(tmp_path), text=True)
+    complaint = "holds blanks or signs that cannot be part of a key\n"
+    assert refused.stderr == f"holdfast: the key file {tmp_path}/api_key {complaint}"
+    assert refused.returncode == 78
+
+
 @pytest.fixture
 def certified(tmp_path, monkeypatch):
     """Options for `holdfast serve` to speak TLS, by an authority that this process trusts."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream
 
+from holdfast.cli.dial import connect, dial
 from holdfast.cli.row import Row
 from holdfast.core.codec import recall
 from holdfast.core.entries import Entry
@@ -110,10 +110,11 @@ def _say_nothing(_text: str) -> None: ...
 
 
 class Far:
-    """`key` is what the server wants to see. `warn` is told when a server that is followed is gone."""
+    """`key` is what the server wants to see. `warn` is told when a server that is followed is gone.
+    `pin` is the SHA-256 of the certificate that it has to show, if that is known."""
 
-    def __init__(self, url: str, key: str) -> None:
-        self._url, self._parts, self._key = url, _address(url), key
+    def __init__(self, url: str, key: str, *, pin: str = "") -> None:
+        self._url, self._parts, self._key, self._pin = url, _address(url), key, pin
         self._base = self._parts.path.rstrip("/")
         self.warn: Callable[[str], None] = _say_nothing
 
@@ -241,7 +242,7 @@ class Far:
         headers = {"Authorization": f"Bearer {self._key}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection = self._connect()
+        connection = connect(self._parts, self._pin, PATIENCE)
         try:
             connection.request(method, self._base + path, body, headers)
             answer = connection.getresponse()
@@ -256,13 +257,6 @@ class Far:
 
     def _silent(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(f"the server at {self._url} does not answer: {error}")
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=PATIENCE)
-        trust = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
 
     # --- as an attendant wants it
 
@@ -288,7 +282,7 @@ class Far:
 
         A server that goes away is waited for: what comes then is what was missed, in order.
         """
-        bell = _Bell(self._parts, self._key, run_id)
+        bell = _Bell(self._parts, self._key, run_id, self._pin)
         try:
             while True:
                 for recorded in await self._news(run_id, after):
@@ -349,8 +343,8 @@ class _Bell:
     rings, now and then.
     """
 
-    def __init__(self, server: SplitResult, key: str, run_id: str) -> None:
-        self._server, self._key, self._run_id = server, key, run_id
+    def __init__(self, server: SplitResult, key: str, run_id: str, pin: str = "") -> None:
+        self._server, self._key, self._run_id, self._pin = server, key, run_id, pin
         self._stream: ByteStream | None = None
         self._pause = SOON
 
@@ -377,7 +371,7 @@ class _Bell:
             f"Authorization: Bearer {self._key}",
             f"Last-Event-ID: {after}",
         )
-        self._stream = await _dial(server)
+        self._stream = await dial(server, self._pin)
         await self._stream.send("\r\n".join((*request, "", "")).encode())
         await self._stream.receive()
 
@@ -387,11 +381,11 @@ class _Bell:
         self._stream = None
 
 
-def far(url: str, folder: Path) -> Far:
+def far(url: str, folder: Path, *, pin: str = "") -> Far:
     """The server at this address, with the key that the environment or the data directory has."""
     from holdfast.config import read_key
 
-    return Far(url, read_key(folder))
+    return Far(url, read_key(folder), pin=pin)
 
 
 def _address(url: str) -> SplitResult:
@@ -402,13 +396,6 @@ def _address(url: str) -> SplitResult:
     except ValueError:
         pass  # it is said below
     raise ConfigError(f"--url is {url}; it must be an address as http://127.0.0.1:8642")
-
-
-async def _dial(server: SplitResult) -> ByteStream:
-    host = server.hostname or ""
-    if server.scheme == "http":
-        return await anyio.connect_tcp(host, server.port or 80)
-    return await anyio.connect_tcp(host, server.port or 443, tls=True)
 
 
 def _path(run_id: str) -> str:

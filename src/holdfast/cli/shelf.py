@@ -56,14 +56,15 @@ def journal_of(folder: Path) -> Path:
 
 def server_of(folder: Path, url: str | None) -> Far | None:
     """The server to talk to: the one that is named, or the one that owns the directory, or none."""
+    pin = ""
     if url is None:
         found = owner(folder)
-        url = found.address if found else None
+        url, pin = (found.address, found.pin) if found else (None, "")
     if not url:
         return None
     from holdfast.cli.far import far
 
-    return far(url, folder)
+    return far(url, folder, pin=pin)
 
 
 def live_runs(folder: Path, session_id: str) -> list[str]:

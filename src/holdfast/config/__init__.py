@@ -14,7 +14,13 @@ from types import MappingProxyType
 
 from holdfast.config.addresses import web_address
 from holdfast.config.file import NO_FILE, File, find_file
-from holdfast.config.models import default_model, private_headers, read_models
+from holdfast.config.models import (
+    checked_key,
+    default_model,
+    key_in,
+    private_headers,
+    read_models,
+)
 from holdfast.config.offer import Probe, is_listening, offered
 from holdfast.config.places import JOURNAL, default_data, folder, workspace
 from holdfast.config.server import read_server, read_store
@@ -140,13 +146,15 @@ def read_key(
     folder: Path,
     environ: Mapping[str, str] = os.environ,  # noqa: TID251 (the one reader of the environment)
 ) -> str:
-    """The key of the server of this data directory, as its own commands show it. "" if there is none."""
-    if key := environ.get("HOLDFAST_API_KEY"):
+    """The key of the server of this data directory, as its own commands show it. "" if there is none.
+    Raises ConfigError for what can be none, and never repeats it."""
+    if key := key_in("HOLDFAST_API_KEY", environ):
         return key
     try:
-        return (folder / "api_key").read_text().strip()
+        kept = (folder / "api_key").read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
+    return checked_key(kept.strip(), Setting(f"the key file {folder / 'api_key'}", ""))
 
 
 def secrets(

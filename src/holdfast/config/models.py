@@ -101,9 +101,13 @@ def limits(
 
 def key_in(variable: str, environ: Mapping[str, str]) -> str:
     """The key that a variable holds, "" if there is none. Raises ConfigError."""
-    key = environ.get(variable, "").strip()
+    return checked_key(environ.get(variable, "").strip(), Setting(variable, ""))
+
+
+def checked_key(key: str, setting: Setting) -> str:
+    """Raises ConfigError, which does not repeat it."""
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise Setting(variable, "").refuse("holds blanks or signs that cannot be part of a key")
+        raise setting.refuse("holds blanks or signs that cannot be part of a key")
     return key
 
 

@@ -41,23 +41,31 @@ _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
 @dataclass(frozen=True)
 class Owner:
     """`worker` is the name under which the owner carries runs; `address` is where it listens.
-    `journal` is the file of its runs, if it is not the usual one."""
+    `journal` is the file of its runs, if it is not the usual one; `pin` is the SHA-256 of the
+    certificate that it shows, if it speaks TLS."""
 
     pid: int
     address: str = ""
     worker: str = ""
     journal: str = ""
+    pin: str = ""
 
 
 @asynccontextmanager
 async def own(
-    folder: Path, *, address: str = "", worker: str = "", journal: Path | None = None
+    folder: Path,
+    *,
+    address: str = "",
+    worker: str = "",
+    journal: Path | None = None,
+    pin: str = "",
 ) -> AsyncIterator[None]:
     """Own the directory, made if need be, and that of the journal if it is elsewhere. Raises
     DataInUse, or ConfigError if one is unfit."""
     usual = folder / _JOURNAL
     file = journal or usual
-    said = f"{os.getpid()}\n{address}\n{worker}\n{'' if file == usual else file}\n"
+    where = "" if file == usual else file
+    said = f"{os.getpid()}\n{address}\n{worker}\n{where}\n{pin}\n"
     async with _own(folder, file, said):
         if _same(file.parent, folder):
             yield
@@ -181,8 +189,8 @@ def _read(handle: int) -> Owner:
         lines = os.pread(handle, 8192, 0).decode(errors="replace").split("\n")
     except OSError:
         return Owner(0)  # it is gone, or is no file
-    pid, address, worker, journal = (*lines, "", "", "")[:4]
-    return Owner(int(pid) if pid.isdecimal() else 0, address, worker, journal)
+    pid, address, worker, journal, pin = (*lines, "", "", "", "")[:5]
+    return Owner(int(pid) if pid.isdecimal() else 0, address, worker, journal, pin)
 
 
 def prepare(folder: Path, journal: Path | None = None) -> None:
