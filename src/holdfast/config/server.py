@@ -17,6 +17,7 @@ _KEYS = (
     " stop_ended"
 )
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.%]+\]?")
+_WITH_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PORT = "a whole number from 0 to 65535"
 
@@ -100,7 +101,17 @@ def _auth(setting: Setting, host: Setting) -> str:
 
 
 def _hosts(setting: Setting) -> tuple[str, ...]:
-    return tuple(_host(each) for each in setting.each("names of hosts"))
+    return tuple(_known_as(each) for each in setting.each("names of hosts"))
+
+
+def _known_as(setting: Setting) -> str:
+    """A name, or a name and the port by which others reach it."""
+    said = _WITH_PORT.fullmatch(str(setting.value))
+    if said is None:
+        return _host(setting)
+    if not 0 < int(said[1]) <= 65535:
+        raise setting.wrong("the name of a host, and a port from 1 to 65535 if it has one")
+    return said[0]
 
 
 def _origins(setting: Setting) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ is refused here and by no route. The same headers go on every answer, streams an
 from __future__ import annotations
 
 import logging
-import re
 from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import cached_property
@@ -24,6 +23,7 @@ from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.server.cors import PREFLIGHT, SHARED
 from holdfast.server.keys import LOCAL, Keys
+from holdfast.server.names import Names
 from holdfast.server.problems import (
     Problem,
     malformed,
@@ -54,11 +54,6 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
-
-_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
-#: Addresses to listen on that nobody can mean when they ask.
-_ANY = ("0.0.0.0", "::")  # noqa: S104 (nothing is bound here)
-_AUTHORITY = re.compile(rb"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 _JUDGED = frozenset(
     b"host origin authorization content-type content-length transfer-encoding upgrade".split()
@@ -124,7 +119,7 @@ class Guard:
     async def _serve(self, scope: Message, receive: Receive, sender: _Sender, head: _Head) -> None:
         try:
             _check_head(scope, head)
-            self._check_host(head)
+            self._names.check(head.host)
             if origin := self._listed_origin(head):
                 sender.extra = ((b"access-control-allow-origin", origin), *SHARED)
                 if scope["method"] == "OPTIONS":
@@ -158,21 +153,8 @@ class Guard:
     # --- judging: each raises Problem, or lets the request go on ---------------------------
 
     @cached_property
-    def _hosts(self) -> frozenset[bytes]:
-        ours = (*self._settings.hosts, self._settings.host)
-        named = [f"[{name}]" if ":" in name else name for name in ours if name not in _ANY]
-        port = self._port()
-        names = [name.lower().encode() for name in (*_LOOPBACK, *named)]
-        return frozenset(names) | {b"%b:%d" % (name, port) for name in names}
-
-    def _check_host(self, head: _Head) -> None:
-        if head.host in self._hosts:
-            return
-        if not _AUTHORITY.fullmatch(head.host):
-            words = "the request must say in one Host header whom it is for"
-            raise malformed(words, code="invalid_host")
-        words = "this server does not go by that name; if it should, add it to [server] hosts"
-        raise Problem(421, words, code="wrong_host")
+    def _names(self) -> Names:
+        return Names(self._settings, self._port())
 
     def _listed_origin(self, head: _Head) -> bytes:
         """The origin to share the answer with, or nothing if there is no need to."""
