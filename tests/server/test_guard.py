@@ -680,6 +680,32 @@ async def call(given, received=({"type": "http.disconnect"},), sent=None, **sett
     return sent
 
 
+async def test_who_keeps_trying_keys_from_elsewhere_is_not_listened_to_for_a_while():
+    guard = Guard(app, settings=ServerSettings(), keys=KEYS, port=lambda: 8642)
+
+    async def status(key, client):
+        head = [(b"host", b"localhost"), (b"authorization", b"Bearer " + key)]
+        scope = {"type": "http", "method": "GET", "path": "/echo", "query_string": b""}
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        await guard({**scope, "headers": head, "client": (client, 1)}, receive, send)
+        return sent[0]
+
+    for client in ("192.0.2.7", "127.0.0.1"):
+        assert [(await status(b"wrong", client))["status"] for _ in range(10)] == [401] * 10
+    refused = await status(KEY.encode(), "192.0.2.7")
+    assert refused["status"] == 429
+    assert 0 < int(dict(refused["headers"])[b"retry-after"]) <= 60
+    for client in ("192.0.2.8", "127.0.0.1"):
+        assert (await status(KEY.encode(), client))["status"] == 200
+
+
 async def test_two_requests_on_one_line_are_two():
     async with serving() as here, connected(here) as client:
         posted = request("/echo", BEARER, JSON, length(2), method="POST", body=b"{}")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.server.keys import Keys, load_key
+from holdfast.server.keys import LOOK, KeyList, Keys, load_key
 
 GIVEN = "a-key-that-nobody-knows"
 
@@ -219,6 +219,37 @@ def test_a_line_that_is_no_name_and_hash_is_named_and_not_repeated(tmp_path, lin
     with pytest.raises(ConfigError, match=r"line 2 of .*keys must be a name") as refused:
         load_key(tmp_path, GIVEN)
     assert line not in str(refused.value).removeprefix(f"line 2 of {tmp_path}")
+
+
+class Clock:
+    at = 0.0
+
+    def __call__(self):
+        return self.at
+
+
+def test_who_is_taken_off_the_list_is_let_in_no_more(tmp_path, caplog):
+    clock, path = Clock(), tmp_path / "keys"
+    keys = Keys((), KeyList(path, clock))
+    assert keys.principal("one") is None
+
+    def later(text=None, at=LOOK):
+        if text is None:
+            path.unlink()
+        else:
+            listed(tmp_path, text)
+        clock.at += at
+        return [name for name in ("one", "two") if keys.principal(name)]
+
+    both = f"one {hashed('one')}\ntwo {hashed('two')}\n"
+    assert later(both) == ["one", "two"]
+    assert later(f"two {hashed('two')}\n") == ["two"]
+    # A look costs something, so it is not looked each time.
+    assert later(both, at=LOOK / 2) == ["two"]
+    assert later(both, at=LOOK / 2) == ["one", "two"]
+    assert later("two\n") == [] and "until it is mended: line 1 of" in caplog.text
+    assert later(both) == ["one", "two"]
+    assert later() == []
 
 
 def test_nobody_else_is_local(tmp_path):

@@ -13,14 +13,17 @@ from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import cached_property
 from http import HTTPStatus
+from math import ceil
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import anyio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.config.addresses import is_loopback
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS, Secrets
+from holdfast.server.backoff import Backoff
 from holdfast.server.cors import PREFLIGHT, SHARED
 from holdfast.server.keys import LOCAL, Keys
 from holdfast.server.names import Names
@@ -29,6 +32,7 @@ from holdfast.server.problems import (
     malformed,
     problem,
     too_large,
+    too_many,
     wrong_key,
     wrong_media_type,
 )
@@ -92,7 +96,7 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._keys, self._port = app, settings, keys, port
         self._open, self._patience, self._linger = open_paths, patience, linger
-        self._secrets = secrets
+        self._secrets, self._backoff = secrets, Backoff()
         self._origins = {origin.lower().encode() for origin in settings.cors_origins}
         tls = settings.tls_cert is not None
         self._safe = (*_SAFE, _TLS) if tls else _SAFE
@@ -175,12 +179,23 @@ class Guard:
         asks = scope["method"] in ("GET", "HEAD") and not head.has_body
         if asks and scope["path"] in self._open:
             return ""
+        if self._backoff and (seconds := self._backoff.wait(self._stranger(scope))):
+            words = "too many wrong keys came from this address; it is not listened to for a while"
+            raise too_many(words, retry_after=ceil(seconds))
         scheme, _, token = head.values.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and b"authorization" not in head.repeated:
             found = self._keys.principal(token.strip().decode("utf-8", "surrogateescape"))
             if found is not None:
                 return found
+            if address := self._stranger(scope):
+                self._backoff.note(address)
         raise wrong_key()
+
+    def _stranger(self, scope: Message) -> str:
+        """The address of who asks, if it is theirs and not on this machine."""
+        if self._settings.behind_proxy or not (client := scope.get("client")):
+            return ""
+        return "" if is_loopback(client[0]) else str(client[0])
 
     def _check_body(self, scope: Message, head: _Head) -> None:
         if int(head.values.get(b"content-length", 0)) > self._settings.body_limit:

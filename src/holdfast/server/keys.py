@@ -1,21 +1,24 @@
 """The keys that open the server. Only their hashes are kept in memory.
 
 The main key is given, or made once and kept in the data directory, where the command line finds
-it. Further ones are listed there by name and hash, so that the list gives no key away.
+it. Further ones are listed there by name and hash, so that the list gives no key away. Whoever is
+taken off the list is let in no more, without a restart.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
+from time import monotonic
 
 from holdfast.errors import ConfigError
 
@@ -24,6 +27,9 @@ LISTED = "keys"
 
 #: Who comes with the main key.
 LOCAL = "local"
+
+#: Seconds between two looks at the list.
+LOOK = 1.0
 
 _LEAST = 16
 _MOST_BYTES = 1_000_000
@@ -39,24 +45,52 @@ _PLACEHOLDERS = re.compile(
 _BETWEEN = re.compile(r"[^a-z0-9]")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._@-]{0,63})\s+([0-9A-Fa-f]{64})")
 
+_log = logging.getLogger("holdfast.server")
+
 #: Somebody may have put a link or a pipe there: the first is not followed, nor the second waited for.
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)
 class Keys:
-    """`hashes` are names and the SHA-256 of their keys."""
+    """`hashes` are names and the SHA-256 of their keys; `listed` has more of them."""
 
     hashes: tuple[tuple[str, bytes], ...] = field(repr=False)
+    listed: KeyList | None = field(default=None, repr=False)
 
     def principal(self, token: str) -> str | None:
         """Whose key this is, or None. It takes as long for any key, right or wrong."""
         hashed = _hash(token)
         found = None
-        for name, known in self.hashes:
+        for name, known in (*self.hashes, *(self.listed.hashes() if self.listed else ())):
             if compare_digest(hashed, known):
                 found = name
         return found
+
+
+class KeyList:
+    """A file of names and hashes, as it is now or was a moment ago. Raises ConfigError at first."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = monotonic) -> None:
+        self._path, self._now, self._looked = path, now, now()
+        self._stamp = _stamp(path)
+        self._hashes = tuple(_listed(path))
+
+    def hashes(self) -> tuple[tuple[str, bytes], ...]:
+        now = self._now()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            if (stamp := _stamp(self._path)) != self._stamp:
+                self._stamp, self._hashes = stamp, self._read()
+        return self._hashes
+
+    def _read(self) -> tuple[tuple[str, bytes], ...]:
+        try:
+            return tuple(_listed(self._path))
+        except ConfigError as error:
+            # Whom it was to shut out is not known.
+            _log.error("nobody is let in by %s until it is mended: %s", self._path.name, error)
+            return ()
 
 
 def load_key(data: Path, given: str) -> Keys:
@@ -67,7 +101,7 @@ def load_key(data: Path, given: str) -> Keys:
         path = data / FILE
         kept = _read(path)
         key = _make(path) if kept is None else _checked(kept.strip(), f"the key file {path}")
-    return Keys(((LOCAL, _hash(key)), *_listed(data / LISTED)))
+    return Keys(((LOCAL, _hash(key)),), KeyList(data / LISTED))
 
 
 def _hash(key: str) -> bytes:
@@ -103,6 +137,15 @@ def _listed(path: Path) -> Iterator[tuple[str, bytes]]:
                 f"line {number} of {path} has the name {LOCAL}, which is that of the main key"
             )
         yield name, bytes.fromhex(hashed)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Another once the file was changed or replaced."""
+    try:
+        now = path.lstat()
+    except OSError:
+        return ()
+    return (now.st_ino, now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_mode)
 
 
 # --- files -----------------------------------------------------------------------------
