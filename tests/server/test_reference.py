@@ -3,7 +3,13 @@ from html.parser import HTMLParser
 from msgspec.json import encode
 
 from holdfast.server.reference import APPROVAL, RUN, STOP, page
-from holdfast.server.requests import ApprovalRequest, read_approval, read_run, read_stop
+from holdfast.server.requests import (
+    ApprovalRequest,
+    RunRequest,
+    read_approval,
+    read_run,
+    read_stop,
+)
 from holdfast.testing.scripted import ScriptedModel
 
 SCHEMA = {
@@ -64,6 +70,9 @@ def test_the_fields_of_a_body_are_told_by_their_words_or_by_what_they_may_be():
 
 def test_what_a_body_is_made_of_is_what_is_read():
     """The reference may name nothing that is not heeded."""
+    # What is heeded is named, too: a request is made of these, and of what comes along with them.
+    read = {*RunRequest.__struct_fields__} - {"parts", "history", "blobs", "continues"}
+    assert read | {"input", "conversation_history"} == RUN.keys()
     whole = {
         "input": "hi",
         "conversation_history": [{"role": "user", "content": "before"}],
@@ -73,6 +82,9 @@ def test_what_a_body_is_made_of_is_what_is_read():
         "message_id": "mine",
         "on_busy": "reject",
         "model": "m",
+        "provider": "p",
+        "reasoning_effort": "high",
+        "service_tier": "flex",
         "max_turns": 3,
         "tools": ["look"],
         "approval": "deny",
@@ -84,9 +96,16 @@ def test_what_a_body_is_made_of_is_what_is_read():
         name for name in asked.__struct_fields__ if getattr(asked, name) == getattr(plain, name)
     ]
     assert len(asked.__struct_fields__) - len(same) >= len(RUN)
-    answer = {"choice": "deny", "approval_id": "a", "all": True}
-    assert answer.keys() == APPROVAL.keys()
-    assert read_approval(encode(answer)) == ApprovalRequest("deny", "a", everything=True)
+    answers = {
+        "approval_id": ("a", ApprovalRequest("deny", "a")),
+        "request_id": ("a", ApprovalRequest("deny", "a")),
+        "all": (True, ApprovalRequest("deny", everything=True)),
+        "resolve_all": (True, ApprovalRequest("deny", everything=True)),
+        "digest": ("d", ApprovalRequest("deny", digest="d")),
+    }
+    assert {"choice", *answers} == APPROVAL.keys()
+    for name, (said, understood) in answers.items():
+        assert read_approval(encode({"choice": "deny", name: said})) == understood
     assert STOP.keys() == {"reason"}
     assert read_stop(b'{"reason": "enough"}') == "enough"
 

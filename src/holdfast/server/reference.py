@@ -66,7 +66,17 @@ RUN: Mapping[str, Schema] = {
         description="What becomes of it while a run of its session is under way: it waits for its"
         " turn, is said to that run, stops that run first, or is refused. It waits unless given.",
     ),
-    "model": Schema(type=_TEXT, max_length=256, description="By its name in the settings."),
+    "model": Schema(
+        type=_TEXT,
+        max_length=256,
+        description="By its name in the settings, or by its endpoint's; the usual one unless it is"
+        " known.",
+    ),
+    "provider": Schema(
+        type=_TEXT, max_length=256, description="Whose model, where several have that name."
+    ),
+    "reasoning_effort": Schema(type=_TEXT, max_length=256, description="Passed on to the model."),
+    "service_tier": Schema(type=_TEXT, max_length=256, description="Passed on to the model."),
     "max_turns": Schema(type=_NUMBER, minimum=1, description="Fewer than the settings allow."),
     "tools": Schema(
         type=_LIST, items=Schema(type=_TEXT), description="Those it may use, if not all."
@@ -85,7 +95,14 @@ RUN: Mapping[str, Schema] = {
 APPROVAL: Mapping[str, Schema] = {
     "choice": Schema(type=_TEXT, enum=["once", "session", "always", "deny"]),
     "approval_id": Schema(type=_TEXT, max_length=256, description="Needed if several are pending."),
+    "request_id": Schema(type=_TEXT, max_length=256, description="Means the same."),
     "all": Schema(type=_FLAG, description="Answer all that are pending."),
+    "resolve_all": Schema(type=_FLAG, description="Means the same."),
+    "digest": Schema(
+        type=_TEXT,
+        max_length=256,
+        description="That of what was shown: should it be another by now, the answer is refused.",
+    ),
 }
 
 STEER: Mapping[str, Schema] = {
