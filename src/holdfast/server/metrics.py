@@ -91,9 +91,13 @@ class Metrics:
 def _standing(census: Census, readers: int, lines: Mapping[str, Line]) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily as Gauge
 
-    runs = Gauge("holdfast_runs", "Runs that have not ended, by status.", labels=["status"])
+    about = (
+        "Runs that have not ended: queued, running, or waiting for an answer or what is missing."
+    )
+    runs = Gauge("holdfast_runs", about, labels=["status"])
     runs.add_metric(["queued"], census.queued)
-    runs.add_metric(["running"], census.running)
+    runs.add_metric(["running"], census.held)
+    runs.add_metric(["waiting"], census.running - census.held)
     yield runs
     yield Gauge("holdfast_queue_length", "Runs that wait for a worker.", census.queued)
     yield Gauge("holdfast_subscribers", "Readers of event streams.", readers)
