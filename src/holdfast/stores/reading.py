@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from hashlib import blake2b
+from math import inf
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -231,9 +232,9 @@ def _spread(before: object, last: int, body: object, count: int, base: object) -
 
 
 def read(
-    connection: apsw.Connection, key: int, *, after: int, limit: int = -1
+    connection: apsw.Connection, key: int, *, after: int, limit: int = -1, most: float = inf
 ) -> Sequence[Recorded]:
-    """Events of a run past `after`, from the file.
+    """Events of a run past `after`, from the file: so many, or what makes up so many bytes.
 
     Raises JournalDamaged at the first that is not what was written, or is missing.
     """
@@ -244,13 +245,16 @@ def read(
             if one.seq != expected or not one.sound:
                 raise JournalDamaged(run_id, expected, "it is missing or is not what was written")
             events.append(recall(one.seq, one.at, one.body))
+            most -= len(one.body)
+            if most <= 0:
+                break
     return events if limit < 0 else events[:limit]
 
 
 def read_page(
-    connection: apsw.Connection, run_id: str, *, after: int, limit: int
+    connection: apsw.Connection, run_id: str, *, after: int, limit: int, most: float = inf
 ) -> tuple[Sequence[Recorded], bool]:
     """What comes right after `after`, and whether nothing follows if that is nothing."""
     # The place first: whatever it is, what led to it is in the events that are read after.
     key, place = find(connection, run_id)
-    return read(connection, key, after=after, limit=limit), place == "ended"
+    return read(connection, key, after=after, limit=limit, most=most), place == "ended"

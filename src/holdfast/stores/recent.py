@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import inf
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -62,13 +63,21 @@ class Recent(Generic[Kept]):
         while self.size > self._most:
             self.forget(next(iter(self._tails)))
 
-    def past(self, run_id: str, after: int, *, limit: int | None = None) -> Sequence[Kept] | None:
-        """Everything past `after`, or the first of it, or None if that is not all at hand."""
+    def past(
+        self, run_id: str, after: int, *, limit: int | None = None, most: float = inf
+    ) -> Sequence[Kept] | None:
+        """Everything past `after`, or the first of it, or None if that is not all at hand. The first
+        are `limit`, or those that make up `most` bytes."""
         tail = self._tails.get(run_id)
         if tail is None or (first := tail.events[0].seq) > after + 1:
             return None
         start = after + 1 - first
-        return tail.events[start : None if limit is None else start + limit]
+        found = tail.events[start : None if limit is None else start + limit]
+        for count, recorded in enumerate(found, 1) if most < inf else ():
+            most -= len(recorded.body)
+            if most <= 0:
+                return found[:count]
+        return found
 
     def ended(self, run_id: str) -> bool:
         """Whether the run is known here to have ended."""

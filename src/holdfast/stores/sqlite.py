@@ -45,8 +45,9 @@ from holdfast.stores.sessions import members_of, read_notes, session_entries, se
 from holdfast.stores.watchers import Feed, Watchers
 from holdfast.stores.writer import CHECKPOINT, Writer
 
-#: Events that a follower has in its hands at a time.
+#: Events that a follower has in its hands at a time, and bytes of them but for the last.
 PAGE = 512
+PAGE_BYTES = 256 * 1024
 
 #: Connections that read at the same time.
 READERS = 4
@@ -337,11 +338,11 @@ class SqliteStore:
 
     async def _page(self, run_id: str, after: int) -> tuple[Sequence[Recorded], bool]:
         """What comes right after `after`, and whether nothing follows if that is nothing."""
-        events = self._recent.past(run_id, after, limit=PAGE)
+        events = self._recent.past(run_id, after, limit=PAGE, most=PAGE_BYTES)
         if events is not None:
             return events, self._recent.ended(run_id)
         page: tuple[Sequence[Recorded], bool] = await self._read(
-            lambda db: read_page(db, run_id, after=after, limit=PAGE)
+            lambda db: read_page(db, run_id, after=after, limit=PAGE, most=PAGE_BYTES)
         )
         return page
 
