@@ -46,7 +46,7 @@ async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_
         open_endpoint(script) as endpoint,
         serving(tmp_path, model_at(endpoint, server="drain = 1.5")) as server,
     ):
-        open_runs = [await server.run("slow") for _ in range(5)]
+        open_runs = [await server.run("slow") for _ in range(20)]
         quick = await server.run("quick")
         heard = {run_id: [] for run_id in open_runs}
         async with task_group() as tasks:
@@ -80,10 +80,10 @@ async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_
         silent = False
         await server.start(model_at(endpoint))
         ends = [await server.ended(run_id) for run_id in (*open_runs, quick)]
-        assert [end["status"] for end in ends] == ["completed"] * 6
-        assert [end["output"] for end in ends] == ["whole"] * 5 + ["quick and done"]
+        assert [end["status"] for end in ends] == ["completed"] * 21
+        assert [end["output"] for end in ends] == ["whole"] * 20 + ["quick and done"]
         assert (await server.status(open_runs[0]))["run_id"] == open_runs[0]
-        assert len((await server.get("/v1/runs")).json["data"]) == 6
+        assert len((await server.get("/v1/runs?limit=100")).json["data"]) == 21
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

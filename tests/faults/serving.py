@@ -2,7 +2,9 @@
 
 import json
 import socket
+import struct
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from pathlib import Path
 
 import aiohttp
@@ -39,6 +41,17 @@ def asked(request):
     return json.dumps(request.body["messages"][-1])
 
 
+async def hang_up_hard(response):
+    """The other side sees a line that breaks, and no end of it. Returns that nothing more is read."""
+    # What was read to its end is not on a line any more.
+    if response.connection:
+        transport = response.connection.transport
+        line = transport.get_extra_info("socket")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+    return True
+
+
 class Careful:
     """A reader that keeps its place and takes back what it is told to.
 
@@ -55,17 +68,19 @@ class Careful:
     def text(self):
         return "".join("".join(words) for words in self._said.values())
 
-    async def read_to_the_end(self):
+    async def read_to_the_end(self, **first):
+        """`first` is how it is read as long as the first line holds."""
         while self.end is None:
             try:
-                await self.read()
+                await self.read(**first)
             except CUT:
                 self.cuts += 1
                 await anyio.sleep(0.02)
+            first = {}
 
-    async def read(self):
-        """As far as the line holds."""
-        last = self.ids[-1] if self.ids else None
+    async def read(self, *, most=inf, then=hang_up_hard):
+        """As far as the line holds, or so many frames of it; `then` is called with the line."""
+        last, most = self.ids[-1] if self.ids else None, len(self.ids) + most
         async with self._server.follow(self.run_id, last_event_id=last) as events:
             early = []
             async for frame in events:
@@ -76,6 +91,8 @@ class Careful:
                         self._take(each)
                     early = []
                     self.ids.append(frame.id)
+                if len(self.ids) == most and await then(events.response):
+                    return
 
     def _take(self, frame):
         match frame.event:
@@ -98,6 +115,10 @@ def staring(server, run_id):
         head = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         line.sendall(f"{head}Authorization: Bearer {server.key}\r\n\r\n".encode())
         yield line
+
+
+def threads(pid):
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
 def resident(pid):

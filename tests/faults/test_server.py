@@ -1,9 +1,9 @@
 """Many runs on a server that is killed, deserted and stared at."""
 
 import json
-import random
 from contextlib import ExitStack
-from time import monotonic
+from functools import partial
+from time import monotonic, time  # noqa: TID251 - what is told is told by it
 
 import anyio
 import pytest
@@ -13,19 +13,28 @@ from holdfast.testing.endpoint import Raw, open_endpoint
 from holdfast.testing.scripted import Silence
 from tests.faults.serving import (
     Careful,
+    asked,
     model_at,
     open_sockets,
     resident,
     serving,
     staring,
+    threads,
 )
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(60)]
 
-SEED = 9
+#: Threads that a server may have begun meanwhile: it has a few for files.
+THREADS = 4
+
+#: Half of what a reply may hold. Told in deltas, as a reply and as the output it makes 22 MB.
+LONG = [f"{number:_>4999} " for number in range(1500)]
 
 #: Readers that take nothing. Each may cost 1 MB.
-STARING = 20
+STARING = 40
+
+#: Bytes that a server takes for a reply of this length, more or less from one to the next.
+A_REPLY = 25e6
 
 
 async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_server_is_killed(
@@ -68,52 +77,58 @@ async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_s
             assert (await server.status(reader.run_id))["output"] == "".join(words)
 
 
-async def test_readers_that_come_and_go_miss_nothing_and_leave_nothing_behind(tmp_path):
-    words = [f"w{number} " for number in range(300)]
+@pytest.mark.parametrize(
+    ("clients", "cycles", "words"),
+    [
+        (40, 5, 300),
+        pytest.param(200, 50, 6000, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
+    ],
+)
+async def test_readers_whose_lines_break_miss_nothing_and_leave_nothing_behind(
+    tmp_path, clients, cycles, words
+):
+    words = [f"w{number} " for number in range(words)]
     script = [step for word in words for step in (word, Silence(0.01))]
-    chance = random.Random(SEED)
     async with (
         open_endpoint(script) as endpoint,
         serving(tmp_path, model_at(endpoint)) as server,
     ):
         run_id = await server.run()
-        steady, restless = Careful(server, run_id), [Careful(server, run_id) for _ in range(40)]
+        steady = Careful(server, run_id)
+        restless = [Careful(server, run_id) for _ in range(clients)]
         # What the first reader of all takes, and nobody gives back, is not counted.
-        await hang_up_after(0.1, steady)
-        sockets, memory = open_sockets(server.process.pid), resident(server.process.pid)
+        await steady.read(most=3)
+        pid = server.process.pid
+        sockets, memory, workers = open_sockets(pid), resident(pid), threads(pid)
         async with task_group() as tasks:
             tasks.start_soon(steady.read_to_the_end)
             for reader in restless:
-                moments = [chance.uniform(0, 0.6) for _ in range(5)]
-                tasks.start_soon(hang_up_now_and_then, moments, reader)
-                await anyio.sleep(chance.uniform(0, 0.02))
+                tasks.start_soon(break_off, reader, cycles)
         assert steady.cuts == 0 and steady.text == "".join(words)
         for reader in restless:
             assert (reader.ids, reader.text) == (steady.ids, steady.text)
         # Those that read to the end have kept their connections for another question.
+        numbers = (await server.get("/metrics")).text
+        assert "holdfast_subscribers 0.0" in numbers
         await server.http.close()
         with anyio.fail_after(10):
-            while open_sockets(server.process.pid) > sockets:
+            while open_sockets(pid) > sockets or threads(pid) > workers + THREADS:
                 await anyio.sleep(0.02)
-        assert resident(server.process.pid) - memory < 20e6
+        assert resident(pid) - memory < 20e6 + 50e3 * clients
         assert server.log == ""
 
 
-async def hang_up_now_and_then(moments, reader):
-    for seconds in moments:
-        await hang_up_after(seconds, reader)
+async def break_off(reader, cycles):
+    """After three frames, again and again; then stay."""
+    for _ in range(cycles):
+        await reader.read(most=3)
     await reader.read_to_the_end()
 
 
-async def hang_up_after(seconds, reader):
-    with anyio.move_on_after(seconds):
-        await reader.read()
-
-
 async def test_whoever_asks_and_does_not_read_costs_little_and_slows_nobody(tmp_path):
-    words = [f"{number:_>9} " for number in range(20_000)]
-    script = [Raw(chat_chunk(word)) for word in words]
+    script = [Raw(chat_chunk(word)) for word in LONG]
     async with open_endpoint(script) as endpoint, serving(tmp_path, model_at(endpoint)) as server:
+        await timed(server, await server.run())
         alone = await timed(server, await server.run())
         before = resident(server.process.pid)
         run_id = await server.run()
@@ -121,13 +136,54 @@ async def test_whoever_asks_and_does_not_read_costs_little_and_slows_nobody(tmp_
             for _ in range(STARING):
                 crowd.enter_context(staring(server, run_id))
             beside = await timed(server, run_id)
-            assert resident(server.process.pid) - before < 20e6
+            assert resident(server.process.pid) - before < STARING * 1e6 + A_REPLY
         assert beside < 2 * alone + 1
         # What they did not take can still be had.
         reader = Careful(server, run_id)
         await reader.read_to_the_end()
-        assert reader.text == "".join(words)
+        assert reader.text == "".join(LONG)
         assert server.log == ""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_whoever_stalls_while_200_mb_pass_is_left_and_comes_back_without_a_gap(tmp_path):
+    flood = [Raw(chat_chunk(word)) for word in LONG]
+    trickle = [step for number in range(2000) for step in (f"w{number} ", Silence(0.02))]
+
+    def script(request):
+        return trickle if "trickle" in asked(request) else flood
+
+    async with open_endpoint(script) as endpoint, serving(tmp_path, model_at(endpoint)) as server:
+        await timed(server, await server.run())
+        before = resident(server.process.pid)
+        runs = [await server.run() for _ in range(9)]
+        stalled = [Careful(server, run_id) for run_id in runs]
+        delays = []
+        async with task_group() as tasks:
+            for reader in stalled:
+                tasks.start_soon(partial(reader.read_to_the_end, most=100, then=stall))
+            await delayed(server, await server.run("trickle"), delays)
+            assert resident(server.process.pid) - before < 40e6
+        assert sorted(delays)[len(delays) * 99 // 100] < 0.25
+        for reader in stalled:
+            assert reader.cuts >= 1 and reader.text == "".join(LONG)
+            assert reader.ids == sorted(set(reader.ids))
+        assert server.log == ""
+
+
+async def stall(_response):
+    """Longer than anybody is waited for. Returns that more is read."""
+    await anyio.sleep(40)
+    return False
+
+
+async def delayed(server, run_id, delays):
+    """Follow a run, and see how long each word takes to come here."""
+    async with server.follow(run_id) as events:
+        async for frame in events:
+            if frame.event == "message.delta":
+                delays.append(time() - frame.data["timestamp"])
 
 
 def chat_chunk(text):
@@ -140,7 +196,7 @@ async def timed(server, run_id):
     began = monotonic()
     reader = Careful(server, run_id)
     await reader.read_to_the_end()
-    assert reader.cuts == 0 and reader.end["event"] == "run.completed"
+    assert reader.cuts == 0 and reader.end["event"] == "run.completed", reader.end
     return monotonic() - began
 
 
