@@ -126,6 +126,34 @@ def test_every_answer_is_as_described(server, schema, ended, talk, mode):
     assert server.log == ""
 
 
+def test_whatever_is_done_to_a_run_in_whatever_order_every_answer_is_as_described(server, schema):
+    asked = []
+
+    class Walk(schema.include(path_regex="^/v1/runs").as_state_machine()):
+        def get_call_kwargs(self, case):
+            return {"headers": server.headers, "timeout": 20}
+
+        def validate_response(self, response, case, **_more):
+            case.validate_response(response, checks=CHECKS)
+            asked.append((case.path.rpartition("/")[2], response.status_code))
+
+    Walk.run(
+        settings=hypothesis.settings(
+            max_examples=2 * EXAMPLES,
+            stateful_step_count=6,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[hypothesis.Phase.generate],
+        )
+    )
+    # Somebody came from a run to what is linked to it.
+    assert {("runs", 202), ("events", 200)} <= set(asked)
+    assert {"stop", "journal"} <= {path for path, _ in asked}
+    assert server.log == ""
+
+
 def test_whoever_has_no_key_gets_the_same_answer_whatever_they_send(server, schema, ended):
     def check(case, known):
         if known and "run_id" in case.path_parameters:

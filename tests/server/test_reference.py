@@ -110,6 +110,19 @@ def test_what_a_body_is_made_of_is_what_is_read():
     assert read_stop(b'{"reason": "enough"}') == "enough"
 
 
+async def test_a_run_that_was_started_links_to_all_that_can_be_asked_about_it(inside):
+    async with inside(ScriptedModel()) as served:
+        paths = (await served.get("/openapi.json")).json["paths"]
+    links = paths["/v1/runs"]["post"]["responses"]["202"]["links"]
+    about = {
+        operation["operationId"]
+        for path, methods in paths.items()
+        if path.startswith("/v1/runs/{run_id}")
+        for operation in methods.values()
+    }
+    assert {link["operationId"] for link in links.values()} == about
+
+
 def test_what_looks_like_markup_is_shown_as_it_is():
     text = page(SCHEMA)
     assert "A &lt;title&gt;" in text and "Read &lt;b&gt;" in text and "about &amp; about" in text

@@ -32,7 +32,7 @@ from holdfast.server.problems import (
     problem,
     wrong_method,
 )
-from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, taking
+from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, starting, taking
 from holdfast.server.requests import cursor
 from holdfast.server.routing import Ask, Frame, RunId, Streamed, TheService, asking, refusals, who
 from holdfast.server.service import Page, Service
@@ -90,7 +90,7 @@ class Journal(Struct, frozen=True):
     "/v1/runs",
     status_code=202,
     responses=refusals(404, 409, 415, 429),
-    operation_class=taking(RUN, "input"),
+    operation_class=starting(RUN, "input"),
     summary="Start a run",
 )
 async def start_run(

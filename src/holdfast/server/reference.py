@@ -12,7 +12,9 @@ from html import escape
 from typing import Any
 
 from litestar.openapi.spec import (
+    Link,
     OpenAPIMediaType,
+    OpenAPIResponse,
     OpenAPIType,
     Operation,
     Reference,
@@ -175,6 +177,35 @@ DOCUMENT: Mapping[str, Schema] = {
     "runs": Schema(type=_LIST, description="Its runs: run_id, ordinal, and events like the notes."),
     "blobs": Schema(type=_OBJECT, description="What those refer to, in base64, by its SHA-256."),
 }
+
+
+#: What can be asked about a run that was started, by what it is called here and in the routes.
+_NEXT = {
+    "status": "V1RunsRunIdReadRun",
+    "events": "V1RunsRunIdEventsFollowRun",
+    "journal": "V1RunsRunIdJournalReadJournal",
+    "approval": "V1RunsRunIdApprovalAnswerApproval",
+    "steer": "V1RunsRunIdSteerSteerRun",
+    "stop": "V1RunsRunIdStopStopRun",
+}
+
+
+def starting(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
+    """One that takes such a body and starts a run, with links to all that can be asked about it."""
+    links: dict[str, Link | Reference] = {
+        name: Link(operation_id=id, parameters={"run_id": "$response.body#/run_id"})
+        for name, id in _NEXT.items()
+    }
+
+    @dataclass
+    class Starting(taking(fields, *needed)):  # type: ignore[misc]
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            started = (self.responses or {}).get("202")
+            if isinstance(started, OpenAPIResponse):
+                started.links = links
+
+    return Starting
 
 
 def taking(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
