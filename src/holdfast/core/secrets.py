@@ -12,9 +12,9 @@ import json
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
+from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
-from urllib.parse import quote, quote_plus
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,9 @@ MASK = "[secret]"
 
 #: Characters of the shortest that is worth hiding.
 SHORTEST = 8
+
+#: What stands in an address as it is.
+_PLAIN = frozenset(f"{ascii_letters}{digits}-._~")
 
 #: Characters by which a text is seen to be no beginning of a secret.
 _SIGN = 4
@@ -164,11 +167,17 @@ class Secrets:
 
 def spellings(secret: str) -> set[str]:
     """As it is, in an address, and in base64; each as it stands in JSON, too."""
-    written = [secret, quote(secret, safe="", errors="surrogatepass")]
-    written += quote_plus(secret, errors="surrogatepass"), _lower(written[1])
+    quoted = _in_address(secret)
+    written = [secret, quoted, quoted.replace("%20", "+"), _lower(quoted)]
     # What little is left of a short one may be part of anything.
     written += (part for part in _in_base64(secret) if len(part) >= SHORTEST)
     return set().union(*map(_in_json, written))
+
+
+def _in_address(secret: str) -> str:
+    """With every byte spelled out that may mean something there."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in raw)
 
 
 def _lower(quoted: str) -> str:
