@@ -118,7 +118,7 @@ async def test_a_crowd_is_read_in_larger_pieces_and_few_are_not(crowd, monkeypat
             for _ in range(2):
                 async with aclosing(model.stream(REQUEST)) as stream:
                     heard = [chunk async for chunk in stream]
-                assert text(heard) == "abcdefghij"
+                assert text(heard) == "abcdefghij" and heard[0] == Said("a")
                 assert (len(heard) < 8) is crowd
         assert endpoint.connections == 1
 
@@ -127,11 +127,13 @@ async def test_the_end_of_a_reply_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(remote, "FEW", 0)
     monkeypatch.setattr(remote, "SHARE", 5.0)
     monkeypatch.setattr(remote, "LONGEST_PACE", 5.0)
-    script = ["a", Silence(0.02), "b", Silence(0.02), Finish(), Silence(0.02)]
+    whole = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n'
+    count = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    script = [Raw(whole), Silence(0.02), Raw(count), Silence(0.02), Raw(b"data: [DONE]\n\n")]
     async with open_endpoint(script) as endpoint:
         began = anyio.current_time()
-        await chunks("openai-chat", endpoint)
-        assert anyio.current_time() - began < 4
+        heard = await chunks("openai-chat", endpoint)
+        assert heard[-1].usage.output == 2 and anyio.current_time() - began < 4
 
 
 def test_nothing_is_read_past_the_end():
