@@ -386,8 +386,7 @@ class ToolUse(Struct, frozen=True):
     and no other call has it: a tool that can should hand it on as its idempotency key.
 
     A tool that is cut off says on its way out, in a sentence each, what of it `ended` and how, and what
-    it `left` that goes on, if it can with a function that says whether it still does: what was left
-    when its time was up is on the receipt of a later stop only then.
+    it `left` that goes on; with a function that says whether it does, it is on a later receipt, too.
     """
 
     arguments: str
@@ -419,8 +418,7 @@ class Looks(Protocol):
     async def contents(self, arguments: str) -> str:
         """What of that a yes to the call is given to, a line each. Raises ToolError.
 
-        Whoever is asked is shown it with the binding. When the call is about to start it is asked
-        for again, and if it is another one the call does not start.
+        It is shown with the binding, and unless it is the same at the start the call does not start.
         """
         ...
 

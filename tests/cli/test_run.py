@@ -43,7 +43,7 @@ def test_enter_end_of_input_escape_and_no_are_a_no(at_terminal, answer):
 
 def test_an_answer_that_is_none_is_asked_for_again(at_terminal):
     terminal = at_terminal("run", "hello", "--pace", "0").expect(PROMPT).type("yes\n")
-    terminal.expect("“yes” is none of the answers").type("s\n")
+    terminal.expect("“yes” is none of the answers").type("session\n")
     assert terminal.end() == 0
     assert "✓ keep_note" in terminal.seen
 

@@ -160,7 +160,7 @@ DEFAULTS = {
         "cost": 0.0,
         "written": 0,
     },
-    Image: {"media_type": "", "blob": None, "url": ""},
+    Image: {"media_type": "", "blob": None, "url": "", "detail": ""},
     Reasoning: {"text": "", "wire": "", "seal": "", "origin": "", "before": 0, "said": 0},
     ToolCall: {
         "arguments": "{}",

@@ -71,7 +71,7 @@ def test_the_fields_of_a_body_are_told_by_their_words_or_by_what_they_may_be():
 def test_what_a_body_is_made_of_is_what_is_read():
     """The reference may name nothing that is not heeded."""
     # What is heeded is named, too: a request is made of these, and of what comes along with them.
-    read = {*RunRequest.__struct_fields__} - {"parts", "history", "blobs", "continues"}
+    read = {*RunRequest.__struct_fields__} - {"parts", "history", "blobs", "continues", "recall"}
     assert read | {"input", "conversation_history"} == RUN.keys()
     whole = {
         "input": "hi",

@@ -155,17 +155,14 @@ class RunStream(Stream):
 
     async def prepare(self) -> None:
         stored = await self._service.journal(self._run_id)
-        self._known = stored[-1].seq
-        if self._after > self._known:
-            # They cannot have seen what has not been: it is not this run that they mean.
-            self._after = 0
         # The reader may take its time over them, so they are read again as it goes.
-        self._view = self.view(stored)
+        self._known, self._view = stored[-1].seq, self.view(stored)
 
     def view(self, stored: Sequence[Recorded]) -> View:
         """Of the run, to a reader who comes when this much is on record."""
-        retracted = retracted_attempts(stored)
-        return Projection(self._run_id, after=self._after, retracted=retracted)
+        # Nobody can have seen what has not been: it is not this run that they mean.
+        after = self._after if self._after <= stored[-1].seq else 0
+        return Projection(self._run_id, after=after, retracted=retracted_attempts(stored))
 
     async def tell(self) -> None:
         frames, ended = bytearray(), False

@@ -22,9 +22,10 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(90)]
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 SESSION = {"X-Session-Id": "talk"}
-#: A run that ends by itself when the others would have been stopped, and one that does not.
-SHORT = json.dumps([["a", {"wait": LINGER + 1.5}, "b"]])
-LONG = json.dumps([["a", {"wait": 600}, "b"]])
+#: A run that ends by itself when the others would have been stopped, and one that does not. Its word
+#: ends in a blank, as any letter may be the first of a secret, and is held back then.
+SHORT = json.dumps([["a ", {"wait": LINGER + 1.5}, "b"]])
+LONG = json.dumps([["a ", {"wait": 600}, "b"]])
 
 
 class Seen(NamedTuple):
