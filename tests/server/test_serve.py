@@ -15,6 +15,7 @@ import anyio
 import pytest
 import trustme
 from anyio import to_thread
+from uvicorn.protocols.utils import get_remote_addr
 
 from holdfast.app import open_app
 from holdfast.calls.tasks import task_group
@@ -276,6 +277,25 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go():
         line.close()
         await anyio.sleep(0.01)
         assert far.recv(100) == b"three" and far.recv(100) == b"" and not trouble
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+async def test_it_is_known_who_is_at_the_other_end(family):
+    """Whoever guesses keys is known by that."""
+    loop, met = asyncio.get_running_loop(), asyncio.Queue()
+
+    class Meeting(asyncio.Protocol):
+        def connection_made(self, transport):
+            met.put_nowait(transport)
+
+    here = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    async with await loop.create_server(Meeting, here, 0) as server:
+        with socket.create_connection(server.sockets[0].getsockname()[:2]) as far:
+            near = await met.get()
+            line = Corked(near, loop)
+            assert get_remote_addr(line) == far.getsockname()[:2]
+            near.abort()
+            await anyio.sleep(0.01)
 
 
 async def test_much_is_sent_at_once_so_that_it_is_seen_when_nobody_takes_it():

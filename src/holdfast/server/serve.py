@@ -100,11 +100,12 @@ class Corked:
         return getattr(self._transport, name)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Who is at either end is asked for each connection, looked at by nobody, and costs as much
-        as reading a request."""
-        if name in ("socket", "sockname", "peername"):
+        """What is asked for each connection and looked at by nobody is not looked up: it costs as
+        much as reading a request. Where the other end is, is told in two parts, as for any socket."""
+        if name in ("socket", "sockname"):
             return default
-        return self._transport.get_extra_info(name, default)
+        found = self._transport.get_extra_info(name, default)
+        return found[:2] if name == "peername" and found else found
 
     def write(self, data: bytes) -> None:
         if not self._held:
