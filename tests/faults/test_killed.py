@@ -19,7 +19,7 @@ SOAK_KILLS = 3000
 
 
 #: Kills of a run of commands.
-COMMAND_KILLS, COMMANDS_AT_ONCE = 200, 50
+COMMAND_KILLS, COMMANDS_AT_ONCE = 100, 50
 
 
 def killed(seed, kills, story="killed"):

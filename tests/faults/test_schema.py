@@ -28,7 +28,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 10
+EXAMPLES = 7
 
 #: What is told for as long as somebody listens.
 ENDLESS = {"/v1/events", "/v1/sessions/{session_id}/events"}
