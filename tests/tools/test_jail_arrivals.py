@@ -3,19 +3,13 @@ import os
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.jail_arrivals import LATER, OF_THE_PROJECT, Arrivals
-from holdfast.tools.jail_names import AT_ONCE
-from holdfast.tools.names import PROTECTED
+from holdfast.tools.jail_arrivals import Arrivals
+from holdfast.tools.names import LATER
 
 
 @pytest.fixture
 def arrivals(tmp_path):
     return Arrivals(tmp_path)
-
-
-def test_a_name_that_is_asked_about_is_protected_or_set_aside_or_of_the_project():
-    known = {*AT_ONCE, *LATER, *OF_THE_PROJECT, ".git"}
-    assert {name.rstrip("*") for name in PROTECTED} == known
 
 
 def test_where_nothing_comes_nothing_is_told(arrivals, tmp_path):

@@ -8,7 +8,8 @@ from time import perf_counter
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.jail_names import AT_ONCE, bound, identities, pinned, protected, stand_ins
+from holdfast.tools.jail_names import bound, identities, pinned, protected, stand_ins
+from holdfast.tools.names import AT_ONCE
 
 pytestmark = pytest.mark.real_time
 

@@ -17,44 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.errors import ToolError
-
-LATER = (
-    "holdfast.toml",
-    ".holdfast",
-    ".mcp.json",
-    ".claude",
-    ".gitconfig",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".inputrc",
-    ".vimrc",
-    ".exrc",
-)
-
-#: Asked about when they are written as a file, and left to commands: they belong to the project,
-#: and a branch could not be checked out if they were read-only. They take effect after something
-#: that is asked about, as a push, or through settings of git, which are protected, or their programs
-#: ask first.
-OF_THE_PROJECT = (
-    ".gitmodules",
-    ".github/workflows",
-    ".github/actions",
-    ".gitlab-ci.yml",
-    ".circleci",
-    ".husky",
-    ".pre-commit-config.yaml",
-    ".idea",
-    ".devcontainer",
-    ".mise.toml",
-    ".config/fish",
-)
+from holdfast.tools.names import LATER
 
 #: Somebody who makes the same name again and again is at it on purpose.
 _MOST_ASIDE = 9

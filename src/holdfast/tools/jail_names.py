@@ -33,9 +33,7 @@ import anyio
 from msgspec import Struct
 
 from holdfast.errors import ToolError
-
-#: Obeyed as soon as they are there, by programs that look all the time.
-AT_ONCE = (".vscode", ".envrc")
+from holdfast.tools.names import AT_ONCE
 
 #: In a folder of git's, with what stands in for it when it is absent: a folder, or these words.
 #: `commondir` names another folder with hooks and settings; "." says that it is this one.

@@ -1,7 +1,8 @@
 """Names of files: what can be one, which a person is asked about, and which a pattern means.
 
-Somebody is asked about what programs obey, and about what looks like a secret. The lists are a net, not a wall: they are about names, and any name can be chosen. The wall is that
-nothing outside the workspace is touched.
+Somebody is asked about what programs obey, and about what looks like a secret. The lists are a net,
+not a wall: they are about names, and any name can be chosen. The wall is that nothing outside the
+workspace is touched.
 """
 
 from __future__ import annotations
@@ -18,27 +19,16 @@ from holdfast.tools.text import shown
 #: Bytes of a path, and of one name in it.
 MOST_PATH, MOST_NAME = 4096, 255
 
-#: Written by a model, these make somebody else's program do something later: hooks and settings of
-#: git, of editors, of shells and of ourselves, and what runs where there are keys.
-PROTECTED = (
-    ".git",
-    ".gitmodules",
-    ".gitconfig",
-    ".github/workflows",
-    ".github/actions",
-    ".gitlab-ci.yml",
-    ".circleci",
-    ".husky",
-    ".pre-commit-config.yaml",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".envrc",
-    ".mise.toml",
-    ".holdfast*",
+#: Obeyed as soon as they are there, by programs that look all the time.
+AT_ONCE = (".vscode", ".envrc")
+
+#: Obeyed when somebody starts a program: a shell, git, an editor, an agent, ourselves.
+LATER = (
     "holdfast.toml",
+    ".holdfast",
     ".mcp.json",
     ".claude",
+    ".gitconfig",
     ".bashrc",
     ".bash_profile",
     ".bash_login",
@@ -51,8 +41,28 @@ PROTECTED = (
     ".inputrc",
     ".vimrc",
     ".exrc",
+)
+
+#: Asked about when they are written as a file, and left to commands: they belong to the project,
+#: and a branch could not be checked out if they were read-only. They take effect after something
+#: that is asked about, as a push, or through settings of git, which are protected, or their programs
+#: ask first.
+OF_THE_PROJECT = (
+    ".gitmodules",
+    ".github/workflows",
+    ".github/actions",
+    ".gitlab-ci.yml",
+    ".circleci",
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".idea",
+    ".devcontainer",
+    ".mise.toml",
     ".config/fish",
 )
+
+#: Written by a model, these make somebody else's program do something later.
+PROTECTED = (".git", ".holdfast*", *AT_ONCE, *LATER, *OF_THE_PROJECT)
 #: Read by a model, these would be sent to whoever runs it.
 SECRET = (
     ".env",
