@@ -144,7 +144,8 @@ def _processes() -> _Things:
     import psutil
 
     children = psutil.Process().children(recursive=True)
-    return {(child.pid, child.create_time()): partial(_name_process, child) for child in children}
+    # Each is equal to itself alone. When it began would not do: a clock that is set changes that.
+    return {child: partial(_name_process, child) for child in children}
 
 
 def _has_children() -> bool:
