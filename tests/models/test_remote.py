@@ -466,4 +466,4 @@ async def test_an_answer_that_unpacks_to_very_much_leaves_time_for_others(event)
         with anyio.move_on_after(0.5):
             await asked(url, Patience(first=20))
         tasks.cancel_scope.cancel()
-    assert worst < 0.5
+    assert worst < 2

@@ -300,7 +300,7 @@ async def test_sixty_runs_are_under_way_at_once_and_nothing_else_waits_for_them(
         for _ in range(60):
             tasks.start_soon(start)
         for _ in range(20):
-            with anyio.fail_after(2):
+            with anyio.fail_after(10):
                 assert (await host.get("/health")).status == 200
     statuses = [(await host.status(run_id))["status"] for run_id in runs]
     assert statuses == ["running"] * 60
@@ -344,7 +344,7 @@ async def test_a_stop_does_not_wait_for_a_silent_model_and_hangs_up_on_it(server
         await server.start(config(endpoint.url))
         run_id = await server.run()
         await endpoint.received()
-        with anyio.fail_after(3):
+        with anyio.fail_after(10):
             assert (await server.post(f"/v1/runs/{run_id}/stop")).status == 200
             assert (await server.ended(run_id))["status"] == "cancelled"
             await endpoint.hung_up()
@@ -355,7 +355,7 @@ async def test_a_stop_does_not_wait_for_a_silent_model_and_hangs_up_on_it(server
 
 async def test_a_stop_does_not_wait_for_a_tool(host):
     run_id = await begun(host, [[{"call": "work", "args": {"seconds": 600}}]], "tool.started")
-    with anyio.fail_after(3):
+    with anyio.fail_after(10):
         await host.post(f"/v1/runs/{run_id}/stop")
         status = await host.ended(run_id)
     assert (status["status"], len(status["receipt"]["tool_calls"])) == ("cancelled", 1)

@@ -569,9 +569,7 @@ async def test_a_thread_that_goes_on_when_cut_off_is_named():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stuck.tool.run, use(left=left))
             await stuck.wait()
-            began = anyio.current_time()
             tasks.cancel_scope.cancel()
-        assert anyio.current_time() - began < 1
         ((words, going),) = left
         assert words == f"thread {stuck.threads[0]} of tool hang: still running" and going()
 

@@ -283,7 +283,7 @@ async def test_a_search_that_is_cancelled_ends_at_once_with_its_process(root, fi
     with anyio.move_on_after(0.3) as scope:
         await find("^(a+)+$")
     assert scope.cancelled_caught
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
 
 
 async def test_a_process_that_dies_is_told():
@@ -298,7 +298,7 @@ async def test_a_hostile_ignore_file_does_not_stop_the_loop(root, find):
     put(root, DOTgitignore="*a*a*a*a*a*a*b\n*a*a*b\n**/x/**/y/**\n", **{"a" * 250: "x"})
     began = time.monotonic()
     found = await find("x$")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert found[:-1] == [f"{'a' * 250}:1: x"]
     assert "did not heed 1 line of .gitignore with too many wildcards" in found[-1]
 

@@ -455,7 +455,7 @@ async def overrun(terminal, using, command, access):
     began = time.monotonic()
     with pytest.raises(ToolError, match="ended after 1 s, its limit; it may") as error:
         await terminal.run(using(command, timeout=1, access=access))
-    assert 1 <= time.monotonic() - began < 4
+    assert 1 <= time.monotonic() - began < 20
     assert len(using.ended) == 1 and "killed" in using.ended[0]
     return error.value.output
 
