@@ -51,7 +51,7 @@ _COMMANDS = {
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run the command in `tokens`, or in the process's own arguments, and exit."""
     # What is loaded stays: to look for garbage among it again and again slows down every start.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(400_000, 20, 100)
     try:
         code = _run(sys.argv[1:] if tokens is None else tokens)
         # Now, while it can still be said that it did not work.
