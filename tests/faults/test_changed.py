@@ -1,6 +1,7 @@
 """Calls that are no longer what was looked at: after a restart, a revocation, or without their tool."""
 
 import json
+import subprocess
 from hashlib import sha256
 
 import anyio
@@ -23,6 +24,7 @@ from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
 from holdfast.tools.beneath import Workspace
 from holdfast.tools.files import WriteFile
+from holdfast.tools.jail import open_jail
 from holdfast.tools.terminal import Terminal
 
 PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5")
@@ -214,6 +216,26 @@ async def test_a_standing_yes_is_for_the_words_whatever_lies_about():
     assert told == ["ok", "ok"]
 
 
+async def test_what_no_standing_yes_may_cover_any_more_does_not_start_by_one():
+    """Calls of one reply are looked at together, and one ahead may change what another would run."""
+    key = ["k"]
+
+    async def plant(use):
+        key[0] = ""
+        return "ok"
+
+    deploy = ScriptedTool("deploy", review=lambda _: Review(gate="ask", key=key[0]))
+    model = ScriptedModel([Call("deploy")], [Call("plant"), Call("deploy")], ["Done."])
+    async with stage(model, deploy, ScriptedTool("plant", work=plant)) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        await play.runs.answer(run_id, "session")
+        await play.ended(run_id)
+        told = results(await play.journal(run_id))
+    assert [result.outcome for result in told] == ["ok", "ok", "refused"]
+    assert "no standing yes covers it now" in told[-1].output and len(deploy.effects) == 1
+
+
 async def test_a_tool_that_fails_to_look_asks_nobody_and_does_not_start():
     class Broken(Deploying):
         async def contents(self, arguments):
@@ -238,6 +260,44 @@ async def test_a_stop_while_a_tool_looks_asks_nobody():
         await play.ended(run_id)
         tags = await play.tags(run_id)
     assert "approval.requested" not in tags
+
+
+class Granted:
+    """A book with one rule, for a command on the host."""
+
+    def standing(self, run_id, accepted):
+        return (Grant("terminal", 'host ["git","status"]', "always", "rule_1"),)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path / "work"], check=True)
+    return tmp_path / "work"
+
+
+@pytest.mark.real_time
+async def test_no_standing_yes_runs_what_a_repository_planted_in_the_jail_names(
+    tmp_path, workspace
+):
+    jail = await open_jail(workspace)
+    if isinstance(jail, str):
+        pytest.fail(f"there is no jail to test: {jail}")
+    plant = (
+        f"printf '#!/bin/sh\\ntouch {tmp_path}/obeyed\\n' > evil && chmod +x evil && git init -q sub"
+        " && git -C sub -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
+        " && git add sub && git -C sub config core.fsmonitor ../evil"
+    )
+    calls = (
+        Call("terminal", json.dumps({"command": plant})),
+        Call("terminal", json.dumps({"command": "git status", "access": "host"})),
+    )
+    terminal = Terminal(workspace, jail=jail)
+    async with stage(ScriptedModel([*calls], ["Done."]), terminal, rulebook=Granted()) as play:
+        run_id = await play.start(workspace=str(workspace))
+        await play.ended(run_id)
+        told = results(await play.journal(run_id))
+    assert not (tmp_path / "obeyed").exists()
+    assert [result.outcome for result in told] == ["ok", "refused"], told
 
 
 @pytest.fixture

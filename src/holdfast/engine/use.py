@@ -111,6 +111,10 @@ async def look_again(
         )
     # As it was recorded.
     mask = means.secrets.mask
+    by_rule = call.gate == "ask" and not (asking or tool.answer)
+    if by_rule and mask(storable(seen.key)) != call.key:
+        # What came ahead of it may have made another thing of the same words.
+        return Look("not run: no standing yes covers it now; ask for it again")
     subject, binding, found = (mask(storable(x)) for x in (seen.subject, seen.binding, found))
     bound = "\n".join(filter(None, (binding, found)))
     if (call.subject, call.binding) == (subject, binding if asking else bound):
