@@ -502,4 +502,4 @@ def test_names_are_not_made_the_same_by_us(files, root):
 async def test_blocking_work_is_done_in_few_threads(files):
     assert await files.aside(lambda: 7) == 7
     with anyio.move_on_after(0):
-        await files.aside(lambda: 7, abandon=True)
+        await files.reading_aside(lambda: 7, tool="a", left=print)

@@ -21,10 +21,12 @@ import anyio
 import anyio.to_thread
 
 from holdfast.errors import ToolError
+from holdfast.ports import Leaving
 from holdfast.tools.names import check_path, fold, why_reading_asks, why_writing_asks
 from holdfast.tools.opening import FOLDER, LINK_MET, Opener, open_beneath, told
 from holdfast.tools.stamp import Stamp, dress, harmless, kind_of, look, same_as, settle
 from holdfast.tools.text import shown
+from holdfast.tools.thread import abandoned
 
 #: Threads that work on files at once, for all tools of a workspace.
 MOST_THREADS = 4
@@ -85,11 +87,15 @@ class Workspace:
         self._open = opener or open_beneath
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
 
-    async def aside(self, work: Callable[[], _Result], *, abandon: bool = False) -> _Result:
-        """Do blocking work in a thread. What only reads may be abandoned when it is cancelled."""
-        return await anyio.to_thread.run_sync(
-            work, abandon_on_cancel=abandon, limiter=self._threads
-        )
+    async def aside(self, work: Callable[[], _Result]) -> _Result:
+        """Do blocking work in a thread, to its end."""
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+
+    async def reading_aside(
+        self, work: Callable[[], _Result], *, tool: str, left: Leaving
+    ) -> _Result:
+        """Do what only reads in a thread. It is left there on a cancel, and `left` is told."""
+        return await abandoned(work, limiter=self._threads, tool=tool, left=left)
 
     # --- names
 

@@ -78,7 +78,8 @@ class ReadFile:
 
     async def run(self, use: ToolUse) -> str:
         asked = read_arguments(self.spec.name, self.Arguments, use.arguments)
-        return await self._files.aside(partial(self._show, asked), abandon=True)
+        show = partial(self._show, asked)
+        return await self._files.reading_aside(show, tool=self.spec.name, left=use.left)
 
     def _show(self, asked: Arguments) -> str:
         with self._files.reading(asked.path) as opened:
@@ -194,7 +195,8 @@ class EditFile:
         self.review(use.arguments)
         # All is worked out before anything is written: what does not fit costs nothing. And what
         # takes long may be stopped, which a write may not.
-        changes = await self._files.aside(partial(self._work_out, asked), abandon=True)
+        work_out = partial(self._work_out, asked)
+        changes = await self._files.reading_aside(work_out, tool=self.spec.name, left=use.left)
         return await self._files.aside(partial(carry_out, self._files, changes))
 
     def _work_out(self, asked: Arguments) -> list[Change]:

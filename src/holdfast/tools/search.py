@@ -26,7 +26,7 @@ from msgspec import Meta, Struct
 
 from holdfast.core.messages import ToolSpec
 from holdfast.errors import ToolError
-from holdfast.ports import Review, ToolUse
+from holdfast.ports import Leaving, Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import Workspace
 from holdfast.tools.changes import read
@@ -129,9 +129,9 @@ class SearchFiles:
         hits = _Hits(asked)
         with anyio.move_on_after(self._seconds) as time:
             if asked.target == "files":
-                await self._find_names(walk, hits)
+                await self._find_names(walk, hits, use.left)
             else:
-                await self._find_lines(walk, hits, asked.pattern)
+                await self._find_lines(walk, hits, asked.pattern, use.left)
         remarks = list(walk.remarks())
         if time.cancelled_caught:
             remarks.append(
@@ -139,18 +139,21 @@ class SearchFiles:
             )
         return hits.told(remarks)
 
-    async def _find_names(self, walk: _Walk, hits: _Hits) -> None:
+    async def _find_names(self, walk: _Walk, hits: _Hits, left: Leaving) -> None:
         while not (hits.enough or walk.over):
-            for path, _ in await self._files.aside(walk.batch, abandon=True):
+            for path, _ in await self._batch(walk, left):
                 hits.add([shown(path)])
 
-    async def _find_lines(self, walk: _Walk, hits: _Hits, pattern: str) -> None:
+    async def _find_lines(self, walk: _Walk, hits: _Hits, pattern: str, left: Leaving) -> None:
         async with _matcher(pattern) as matcher:
             while not (hits.enough or walk.over):
-                batch = await self._files.aside(walk.batch, abandon=True)
+                batch = await self._batch(walk, left)
                 found = await matcher.match([text for _, text in batch], hits.wanted)
                 for (path, text), numbers in zip(batch, found, strict=True):
                     hits.add_lines(path, text, numbers)
+
+    async def _batch(self, walk: _Walk, left: Leaving) -> list[tuple[str, str]]:
+        return await self._files.reading_aside(walk.batch, tool=self.spec.name, left=left)
 
 
 class _Hits:

@@ -134,7 +134,8 @@ class Terminal:
 
         files = Workspace(Path(self.workspace), self._ours)
         paths = names(given.command, str(directory.relative_to(files.root)))
-        return await files.aside(partial(contents, files, paths), abandon=True)
+        look = partial(contents, files, paths)
+        return await files.reading_aside(look, tool=self.spec.name, left=_unheard)
 
     async def run(self, use: ToolUse) -> str:
         given = read_arguments(self.spec.name, Arguments, use.arguments)
@@ -274,6 +275,10 @@ async def _bare(command: str, **rest: Any) -> Finished:
     # The system's own: the way to programs that a command gets may lead through the workspace.
     shell = which("bash", path=SYSTEM_PATH) or "/bin/bash"
     return await run_process([shell, "-c", command], **rest)
+
+
+def _unheard(words: str, going: Callable[[], bool] | None = None) -> None:
+    """Before a call has started it is on no receipt."""
 
 
 def _json(value: object) -> str:
