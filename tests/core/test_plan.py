@@ -423,6 +423,12 @@ def test_nobody_is_asked_about_a_call_before_what_writes_ahead_of_it_has_ended(g
     assert next_step(*before, begun(), done()) == AskPerson(((waits, Ask("")),))
 
 
+def test_a_tool_nobody_knows_is_taken_to_write_what_a_person_would_look_at():
+    unknown, waits = call("c1", "gone"), call("c2", gate="ask")
+    lack = RunWaiting(what="tool", name="gone")
+    assert next_step(*asking(unknown, waits)) == Record((lack,))
+
+
 def test_what_only_reads_runs_while_a_person_is_asked_about_what_comes_after_it():
     reads, waits = call("c1", "look"), call("c2", gate="ask")
     assert next_step(*asking(reads, waits)) == AskPerson(((waits, Ask("")),))

@@ -29,6 +29,7 @@ def look(root, command, directory="."):
         "sudo env A=1 bash 'deploy.sh'",
         "bash -c 'cd . && sh deploy.sh'",
         "make --file=deploy.sh",
+        "BASH_ENV=deploy.sh bash -c true",
         'bash "deploy.sh" "$(date)"',
         "if true; then bash deploy.sh",
         "bash web/../deploy.sh",

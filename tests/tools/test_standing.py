@@ -167,6 +167,9 @@ MORE = """
     sort --compress-program=./x.sh a
     sort --comp ./x.sh a
     find . -okdir ./x.sh {} ;
+    find . -exec ./x.sh \\;
+    find . -execdir ./x.sh \\;
+    find . -ok ./x.sh \\;
 """
 
 
@@ -209,18 +212,20 @@ def test_a_program_on_the_path_that_is_in_the_workspace_is_not_known(covered, wo
     assert covered("rm x", "/usr/bin") and covered("rm x", ".venv/bin", workspace / "src")
     assert covered("rm x", ".venv/bin:/usr/bin") == ()
     assert covered("rm x", ":/usr/bin", inside) == ()
+    (workspace.parent / "bin").symlink_to(inside)
+    assert covered("rm x", f"{workspace.parent}/bin:/usr/bin") == ()
     # Git looks for it.
     (inside / "ssh").write_text("")
     assert covered("git push origin main", path) == ()
 
 
 def test_git_is_covered_only_where_its_repository_names_no_program(covered, workspace):
-    push, pr = "git push origin main", "gh pr create"
-    assert covered(push) and covered(pr)
+    push, pr, commit = "git push origin main", "gh pr create", "git commit -am x"
+    assert covered(push) and covered(pr) and covered(commit)
     hook = workspace / ".git/hooks/pre-push"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("npm test")
-    assert covered(push) == covered(pr) == ()
+    assert covered(push) == covered(pr) == covered(commit) == ()
     hook.unlink()
     assert covered(push)
     git(workspace, "remote", "add", "near", "./evil.git")
@@ -228,7 +233,7 @@ def test_git_is_covered_only_where_its_repository_names_no_program(covered, work
     git(workspace, "remote", "set-url", "near", "git@example.com:a/b.git")
     assert covered(push) and covered("git push near main")
     git(workspace, "config", "core.hooksPath", ".husky")
-    assert covered(push) == covered(pr) == ()
+    assert covered(push) == covered(pr) == covered(commit) == ()
 
 
 def test_where_no_repository_is_there_is_no_yes_for_git(covered, tmp_path):
