@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.gate import LONGEST, SAFE_ENVIRONMENT, Ruling, judge
+from holdfast.tools.gate import LONGEST, SAFE_ENVIRONMENT, Ruling, judge, safe_environment
 from tests.tools.corpus import (
     ASKED,
     BEYOND_A_JAIL,
@@ -14,6 +14,7 @@ from tests.tools.corpus import (
     READING,
     REFUSED,
     furnish,
+    git,
     lure,
 )
 
@@ -259,6 +260,90 @@ def test_an_environment_for_git_is_complete():
         assert SAFE_ENVIRONMENT[f"GIT_CONFIG_KEY_{number}"]
         assert SAFE_ENVIRONMENT[f"GIT_CONFIG_VALUE_{number}"]
     assert f"GIT_CONFIG_KEY_{count}" not in SAFE_ENVIRONMENT
+
+
+OBEDIENT = {"PATH": SAFE_ENVIRONMENT["PATH"], "HOME": "/nonexistent"}
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository in a folder beside a program, which leaves a file if anybody runs it."""
+    (tmp_path / "evil").write_text(f"#!/bin/sh\ntouch {tmp_path}/obeyed\n")
+    (tmp_path / "evil").chmod(0o755)
+    for folder in (tmp_path / "work", tmp_path / "work/sub"):
+        folder.mkdir()
+        git(folder, "init", "-q")
+        (folder / "file").write_text("one\n")
+        git(folder, "add", "file")
+        git(folder, "commit", "-q", "-m", "one")
+    return tmp_path / "work"
+
+
+def evil(repository):
+    return str(repository.parent / "evil")
+
+
+def watcher(repository):
+    git(repository, "config", "core.fsmonitor", evil(repository))
+    return ("status",)
+
+
+def hook(repository):
+    (repository / ".git/hooks/pre-commit").symlink_to(evil(repository))
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    return (*who, "commit", "-q", "--allow-empty", "-m", "two")
+
+
+def signature(repository):
+    git(repository, "config", "gpg.program", evil(repository))
+    signed = "tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n"
+    signed += "gpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\none\n"
+    words = ("git", "hash-object", "-t", "commit", "-w", "--stdin")
+    made = subprocess.run(
+        words, cwd=repository, input=signed, capture_output=True, text=True, check=True
+    )
+    return ("log", "-1", "--show-signature", made.stdout.strip())
+
+
+def part(repository):
+    git(repository, "add", "sub")
+    git(repository / "sub", "config", "filter.evil.clean", evil(repository))
+    (repository / "sub/.git/info/attributes").write_text("* filter=evil\n")
+    (repository / "sub/file").write_text("two\n")
+    return ("status",)
+
+
+@pytest.mark.parametrize("planted", [watcher, hook, signature, part])
+def test_git_obeys_nobody_in_the_environment_of_what_runs_unasked(repository, planted):
+    """Should a repository pass that names a program all the same."""
+    words, obeyed = ("git", *planted(repository)), repository.parent / "obeyed"
+    safe = safe_environment(repository)
+    subprocess.run(words, cwd=repository, env=safe, capture_output=True, check=False)
+    assert not obeyed.exists()
+    subprocess.run(words, cwd=repository, env=OBEDIENT, capture_output=True, check=False)
+    assert obeyed.exists()
+
+
+@pytest.mark.parametrize("words", [("ls-remote", "."), ("-C", ".git", "rev-parse", "HEAD")])
+def test_git_goes_to_no_other_repository_in_that_environment(repository, words):
+    git(repository, "config", "core.bare", "true")
+    for environment, refused in ((safe_environment(repository), True), (OBEDIENT, False)):
+        done = subprocess.run(
+            ("git", *words), cwd=repository, env=environment, capture_output=True, check=False
+        )
+        assert (done.returncode != 0) == refused, done.stderr
+
+
+@pytest.mark.parametrize("word", ["status", "diff"])
+def test_git_writes_nothing_in_that_environment(repository, word):
+    os.utime(repository / "file", (1, 1))
+    index = repository / ".git/index"
+    before = index.read_bytes()
+    for environment, same in ((safe_environment(repository), True), (OBEDIENT, False)):
+        subprocess.run(
+            ("git", word), cwd=repository, env=environment, capture_output=True, check=True
+        )
+        assert (index.read_bytes() == before) == same
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed():
