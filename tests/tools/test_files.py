@@ -107,7 +107,44 @@ def test_what_looks_like_a_secret_is_asked_about(files, make, arguments):
 def test_what_programs_obey_is_asked_about_when_it_is_written(files, make, arguments):
     found = review(make(files), **arguments(".git/hooks/pre-commit"))
     assert found.gate == ("auto" if make is ReadFile else "ask")
-    assert found.key == ("" if make is ReadFile else ".git/hooks/pre-commit")
+    # The next time it may say anything.
+    assert found.key == ""
+    found = review(make(files), **arguments(".github/workflows/ci.yml"))
+    assert found.key == ("" if make is ReadFile else ".github/workflows/ci.yml")
+
+
+@each_call
+def test_what_git_is_set_to_obey_is_asked_about_when_it_is_written(root, files, make, arguments):
+    for folder in (".git", "tools"):
+        (root / folder).mkdir()
+    (root / ".git/config").write_text(
+        "[core]\nhooksPath = tools/hooks\n[include]\npath = ../more\n"
+    )
+    for path in ("tools/hooks/pre-commit", "more", "TOOLS/hooks/x/y"):
+        found = review(make(files), **arguments(path))
+        assert (found.gate, found.key) == ("auto" if make is ReadFile else "ask", "")
+    assert review(make(files), **arguments("tools/hook")).gate == "auto"
+
+
+def test_where_git_might_obey_anything_each_write_is_asked_about(root, files):
+    (root / ".git").mkdir()
+    (root / ".git/config").write_text("[include]\npath = a\n" * 101)
+    assert review(WriteFile(files), path="a", content="b").gate == "ask"
+
+
+async def test_a_link_to_what_git_obeys_does_not_hide_it(root, write):
+    (root / ".git").mkdir()
+    (root / ".git/config").write_text("[core]\nhooksPath = hooks\n")
+    (root / "hooks").mkdir()
+    (root / "plain").symlink_to("hooks")
+    with pytest.raises(ToolError, match="plain/pre-commit leads to hooks/pre-commit"):
+        await write(path="plain/pre-commit", content="evil")
+    assert list((root / "hooks").iterdir()) == []
+
+
+def test_a_person_is_asked_before_a_workspace_is_made_the_inside_of_a_repository(root, files):
+    assert review(WriteFile(files), path="HEAD", content="ref: refs/heads/x").gate == "ask"
+    assert review(WriteFile(files), path="sub/HEAD", content="").gate == "auto"
 
 
 @each_call
@@ -174,16 +211,15 @@ def test_a_yes_is_given_to_all_that_would_be_written(files):
         gate="ask",
         reason=".envrc: programs obey what such a file says",
         subject="write .envrc:\na\nb",
-        key=".envrc",
     )
     found = review(EditFile(files), path=".envrc", old="a", new="b", all=True)
     assert found.subject == "in .envrc replace each of these passages:\na\nby this:\nb"
-    lines = "--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-x\n+y\n"
+    lines = "--- a/.husky/x\n+++ b/.husky/x\n@@ -1 +1 @@\n-x\n+y\n"
     lines += "--- a/main\n+++ b/main\n@@ -1 +1 @@\n-x\n+y\n"
     found = review(
-        EditFile(files), patch=lines + lines.replace(".envrc", ".env").replace("main", "x")
+        EditFile(files), patch=lines + lines.replace(".husky/x", ".env").replace("main", "x")
     )
-    assert (found.subject.partition("\n")[2][:20], found.key) == (lines[:20], ".env\n.envrc")
+    assert (found.subject.partition("\n")[2][:20], found.key) == (lines[:20], ".env\n.husky/x")
 
 
 def test_nobody_is_asked_to_agree_to_more_than_can_be_read(files):

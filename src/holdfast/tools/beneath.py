@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple, TypeVar
@@ -22,7 +23,8 @@ import anyio.to_thread
 
 from holdfast.errors import ToolError
 from holdfast.ports import Leaving
-from holdfast.tools.names import check_path, fold, why_reading_asks, why_writing_asks
+from holdfast.tools.jail_names import protected
+from holdfast.tools.names import check_path, fold, is_obeyed, why_reading_asks, why_writing_asks
 from holdfast.tools.opening import FOLDER, LINK_MET, Opener, open_beneath, told
 from holdfast.tools.stamp import Stamp, dress, harmless, kind_of, look, same_as, settle
 from holdfast.tools.text import shown
@@ -122,6 +124,15 @@ class Workspace:
     def is_kept(self, path: str) -> bool:
         """Whether this real path may be read and not changed."""
         return self._is_beneath(self._kept, path)
+
+    def obeyed(self) -> Callable[[str], bool]:
+        """Tells of a path whether programs outside obey it: by its name, or as git is set now."""
+        try:
+            gits = _folded([name.path for name in protected(self.root)])
+        except (ToolError, OSError):
+            # Then it could be anything.
+            gits = _folded([self.root])
+        return lambda path: is_obeyed(path) or self._is_beneath(gits, path)
 
     def _is_beneath(self, ours: tuple[str, ...], path: str) -> bool:
         return bool(ours) and fold(f"{str(self.root).rstrip('/')}/{path}/").startswith(ours)
@@ -359,7 +370,7 @@ class Workspace:
                 if not parts:
                     raise ToolError(f"{shown(asked)} is a folder")
                 # Before a folder is made for it.
-                self._admit(asked, "/".join(parts), why_writing_asks)
+                self._admit(asked, "/".join(parts), partial(why_writing_asks, obeyed=self.obeyed()))
                 if self.is_kept("/".join(parts)):
                     raise _kept(asked)
                 return self._enter(root, parts[:-1], make=parents), parts

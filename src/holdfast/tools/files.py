@@ -16,7 +16,7 @@ from holdfast.ports import Review, ToolUse
 from holdfast.tools.arguments import read_arguments, schema
 from holdfast.tools.beneath import WHY_HIDDEN, WHY_KEPT, Opened, Workspace
 from holdfast.tools.changes import Change, Old, carry_out, read
-from holdfast.tools.names import why_reading_asks, why_writing_asks
+from holdfast.tools.names import is_obeyed, why_reading_asks, why_writing_asks
 from holdfast.tools.passage import check_passage, replace_passage
 from holdfast.tools.patch import FilePatch, apply, parse
 from holdfast.tools.text import (
@@ -246,7 +246,8 @@ class EditFile:
 
 def _judge(files: Workspace, paths: tuple[str, ...], title: str, *shown_too: str) -> Review:
     """Whether a call that reads these paths may run unasked, or one that writes what is shown too."""
-    why_asks = why_writing_asks if shown_too else why_reading_asks
+    obeyed = files.obeyed() if shown_too else is_obeyed
+    why_asks = partial(why_writing_asks, obeyed=obeyed) if shown_too else why_reading_asks
     for path in paths:
         hidden = files.is_hidden(path)
         if hidden or (shown_too and files.is_kept(path)):
@@ -262,7 +263,10 @@ def _judge(files: Workspace, paths: tuple[str, ...], title: str, *shown_too: str
             f" most {MOST_ASKED:,} characters"
         )
     reason = "; ".join(f"{shown(path)}: {why_asks(path)}" for path in asking)
-    return Review(gate="ask", reason=reason, subject=subject, key="\n".join(sorted(asking)))
+    # A yes to what programs obey is for what it says, and the next time it may say anything.
+    once = shown_too and any(map(obeyed, asking))
+    key = "" if once else "\n".join(sorted(asking))
+    return Review(gate="ask", reason=reason, subject=subject, key=key)
 
 
 def _if_there(files: Workspace, path: str) -> tuple[Old, Form] | None:

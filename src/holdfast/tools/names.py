@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from holdfast.errors import ToolError
@@ -113,6 +113,7 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 _IS_PROTECTED, _IS_SECRET = _any_of(PROTECTED), _any_of(SECRET)
+_IS_OBEYED = _any_of((".git", ".holdfast*", *AT_ONCE, *LATER))
 
 
 def check_path(path: str) -> None:
@@ -133,14 +134,22 @@ def check_path(path: str) -> None:
         raise ToolError(f"a name in the path is too long: at most {MOST_NAME} bytes")
 
 
+def is_obeyed(path: str) -> bool:
+    """Whether programs obey it as soon as somebody starts one here, without a further question."""
+    return bool(_IS_OBEYED.search(f"/{fold(path)}/"))
+
+
 def why_reading_asks(path: str) -> str:
     """Why a person is asked before this is read, "" if nobody need be."""
     return "its name is one that secrets have" if is_secret(path) else ""
 
 
-def why_writing_asks(path: str) -> str:
-    """Why a person is asked before this is written, "" if nobody need be."""
-    if _IS_PROTECTED.search(f"/{fold(path)}/"):
+def why_writing_asks(path: str, obeyed: Callable[[str], bool] = is_obeyed) -> str:
+    """Why a person is asked before this is written, "" if nobody need be.
+
+    What is `obeyed` in a workspace may be more than a name tells.
+    """
+    if _IS_PROTECTED.search(f"/{fold(path)}/") or obeyed(path):
         return "programs obey what such a file says"
     return why_reading_asks(path)
 
