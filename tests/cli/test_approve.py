@@ -1,10 +1,11 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.cli.approve import _settle
 from holdfast.core.events import ApprovalRequested
-from holdfast.errors import ApprovalSettled
+from holdfast.errors import ApprovalChanged, ApprovalSettled
 from holdfast.ports import Review
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool
 from holdfast.testing.stage import stage
@@ -68,6 +69,28 @@ async def test_what_was_shown_is_answered_and_not_what_came_since():
             await _settle(Late(), run_id, "", "always")
         await play.ended(run_id)
     assert pay.effects == []
+
+
+async def test_whoever_was_shown_another_thing_has_not_answered_this_one():
+    async with stage(
+        ScriptedModel([Call("pay")], ["Done."]), ScriptedTool(review=Review(gate="ask"))
+    ) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+
+        class Mistaken:
+            answer = play.runs.answer
+
+            async def state(self, run_id):
+                state = await play.runs.state(run_id)
+                (one,) = state.pending
+                other = replace(one, request=replace(one.request, digest="0" * 64))
+                return replace(state, pending=(other,))
+
+        with pytest.raises(ApprovalChanged):
+            await _settle(Mistaken(), run_id, "", "once")
+        await play.runs.stop(run_id)
+        await play.ended(run_id)
 
 
 def test_of_several_questions_one_is_named(command, keep):

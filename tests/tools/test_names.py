@@ -4,10 +4,13 @@ import pytest
 
 from holdfast.errors import ToolError
 from holdfast.tools.names import (
+    AT_ONCE,
+    LATER,
     PROTECTED,
     SECRET,
     check_path,
     fold,
+    is_obeyed,
     is_secret,
     matches_glob,
     why_reading_asks,
@@ -68,6 +71,20 @@ def test_a_person_is_asked_before_what_looks_like_a_secret_is_read_or_written(pa
 )
 def test_nobody_is_asked_about_ordinary_files(path):
     assert not why_writing_asks(path)
+
+
+OBEYED_LATER = """
+    holdfast.toml .holdfast .mcp.json .claude .gitconfig .bashrc .bash_profile .bash_login .bash_logout
+    .profile .zshrc .zshenv .zprofile .zlogin .inputrc .vimrc .exrc
+"""
+
+
+def test_what_programs_obey_is_on_the_lists():
+    """The jail, which keeps such names from coming into being, goes by the same ones."""
+    assert set(OBEYED_LATER.split()) <= set(LATER) and {".vscode", ".envrc"} <= set(AT_ONCE)
+    for name in (*OBEYED_LATER.split(), ".vscode", ".envrc", ".git", ".holdfast-x"):
+        assert is_obeyed(f"a/{name.upper()}/b"), name
+    assert not is_obeyed(".github/workflows/ci.yml") and not is_obeyed(".gitignore")
 
 
 def test_each_name_on_the_lists_is_found_by_itself():
