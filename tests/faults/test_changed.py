@@ -1,7 +1,6 @@
 """Calls that are no longer what was looked at: after a restart, a revocation, or without their tool."""
 
 import json
-import subprocess
 from hashlib import sha256
 
 import anyio
@@ -26,6 +25,7 @@ from holdfast.tools.beneath import Workspace
 from holdfast.tools.files import WriteFile
 from holdfast.tools.jail import open_jail
 from holdfast.tools.terminal import Terminal
+from tests.tools.corpus import git
 
 PAY = Review(gate="ask", reason="it costs money", subject="pay 5", key="pay 5")
 
@@ -271,7 +271,8 @@ class Granted:
 
 @pytest.fixture
 def workspace(tmp_path):
-    subprocess.run(["git", "init", "-q", tmp_path / "work"], check=True)
+    (tmp_path / "work").mkdir()
+    git(tmp_path / "work", "init", "-q")
     return tmp_path / "work"
 
 
@@ -298,6 +299,21 @@ async def test_no_standing_yes_runs_what_a_repository_planted_in_the_jail_names(
         told = results(await play.journal(run_id))
     assert not (tmp_path / "obeyed").exists()
     assert [result.outcome for result in told] == ["ok", "refused"], told
+
+
+@pytest.mark.real_time
+async def test_a_person_is_shown_what_git_would_obey_on_the_host(tmp_path, workspace):
+    asks = Call("terminal", json.dumps({"command": "git commit -qm x", "access": "host"}))
+    git(workspace, "config", "core.editor", "vi")
+    async with stage(ScriptedModel([asks], ["Done."]), Terminal(workspace, jail=None)) as play:
+        run_id = await play.start(workspace=str(workspace))
+        asked = (await play.until(run_id, ApprovalRequested)).event
+        git(workspace, "config", "core.editor", "evil")
+        await play.runs.answer(run_id, "once", digest=asked.digest)
+        await play.ended(run_id)
+        (result,) = results(await play.journal(run_id))
+    assert "git in .: a setting" in asked.binding and "(editor = vi)" in asked.binding
+    assert result.outcome == "refused" and "(editor = evil)" in result.output
 
 
 @pytest.fixture

@@ -170,6 +170,20 @@ async def test_a_repository_cannot_be_made_where_none_is_and_can_be_further_down
     assert [path.name for path in cell.workspace.iterdir()] == ["sub"]
 
 
+async def test_a_repository_that_a_command_makes_a_part_of_another_is_told(cell):
+    git("init", "-q", cell.workspace)
+    heard = []
+
+    async def hear(words):
+        heard.append(words)
+
+    who = "git -C sub -c user.name=a -c user.email=a@b"
+    made = f"git init -q sub && {who} commit -q --allow-empty -m one && git add sub 2>/dev/null"
+    done = await cell(made, hear=hear)
+    assert done.output == "".join(heard) and "[sub is part of this repository" in done.output
+    assert (await cell("git status")).output.count("[sub") == 0
+
+
 async def test_many_commands_run_at_once_and_leave_nothing(cell):
     said = []
 

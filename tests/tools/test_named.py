@@ -4,7 +4,8 @@ import pytest
 
 from holdfast.tools import named
 from holdfast.tools.beneath import Workspace
-from holdfast.tools.named import contents, names
+from holdfast.tools.named import contents, gits, names, obeyed
+from tests.tools.corpus import git
 
 
 @pytest.fixture
@@ -116,3 +117,29 @@ def test_no_file_among_many_changes_unnoticed(root):
 def test_whoever_is_asked_is_told_if_there_are_too_many_names(root):
     told = look(root, f"cat {' '.join(map(str, range(1000)))}; bash deploy.sh")
     assert told.splitlines()[-1].startswith("not all of the files that it names")
+
+
+@pytest.mark.parametrize(
+    ("command", "places"),
+    [
+        ("git commit -m x", (".",)),
+        ("cd web && git status", (".", "web")),
+        ("git -C web -C .. log; /usr/bin/git -C web log", (".", "web")),
+        ("bash -c 'git -C web log' | wc", ("web",)),
+        ("if git -C web log", ("web",)),
+        ("make; ls", ()),
+    ],
+)
+def test_the_places_where_git_runs_are_known(command, places):
+    assert gits(command, ".") == places
+    assert gits("git log", "web") == ("web",)
+
+
+def test_what_a_repository_says_is_bound_where_git_obeys_it(root):
+    assert obeyed(Workspace(root), (".", "web", "nowhere")) == ""
+    git(root / "web", "init", "-q")
+    assert obeyed(Workspace(root), (".", "web")) == ""
+    git(root / "web", "config", "core.fsmonitor", "../evil\n" + "x" * 1000)
+    told = obeyed(Workspace(root), (".", "web", "..", "/"))
+    assert told.startswith("git in web: ") and "fsmonitor = ../evil" in told
+    assert "\n" not in told and len(told) < 400

@@ -1,8 +1,10 @@
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from holdfast.tools.repository import MOST_TRACKED, clean, tracked
+from holdfast.tools.repository import MOST_TRACKED, clean, obedience, parts, tracked
 from tests.tools.corpus import git
 
 HARMLESS = """
@@ -155,6 +157,54 @@ def test_other_repositories_within_are_noticed(workspace):
     assert "may hold other repositories" in clean(workspace, workspace)
     (workspace / ".gitmodules").write_text("")
     assert "tied to others" in clean(workspace, workspace)
+
+
+def add_part(workspace, name):
+    nothing = "0" * 39 + "1"
+    git(workspace, "update-index", "--add", "--cacheinfo", f"160000,{nothing},{name}")
+    (workspace / name).mkdir(parents=True, exist_ok=True)
+    return workspace / name / ".git"
+
+
+def test_parts_are_those_whose_settings_a_command_could_write(workspace):
+    assert parts(workspace) == []
+    add_part(workspace, "absent")
+    assert parts(workspace) == []
+    add_part(workspace, "module").write_text("gitdir: ../.git/modules/module\n")
+    assert parts(workspace) == []
+    add_part(workspace, "planted").mkdir()
+    add_part(workspace, "led").write_text("gitdir: ../.git/modules/../../inner\n")
+    add_part(workspace, "odd").write_bytes(b"gitdir: \0")
+    add_part(workspace, "linked").symlink_to("../inner")
+    os.mkfifo(add_part(workspace, "waits"))
+    assert parts(workspace) == ["led", "linked", "odd", "planted", "waits"]
+
+
+def test_parts_that_cannot_be_told_are_not_passed_over(workspace):
+    add_part(workspace, "x").mkdir()
+    git(workspace, "update-index", "--index-version", "4")
+    assert parts(workspace) == ["something that its index does not tell"]
+    index = workspace / ".git/index"
+    index.unlink()
+    assert parts(workspace) == []
+    os.mkfifo(index)
+    assert parts(workspace) == ["something that its index does not tell"]
+
+
+def test_what_git_would_obey_is_told_if_anything_is_known_of(workspace):
+    assert obedience(workspace, workspace) == obedience(Path("/usr"), Path("/usr")) == ""
+    add_part(workspace, "x").mkdir()
+    assert "may hold other" in obedience(workspace, workspace)
+    (workspace / ".git/index").unlink()
+    hooks = workspace / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    (hooks / "pre-commit.sample").touch()
+    assert obedience(workspace, workspace) == ""
+    (hooks / "pre-commit").touch()
+    assert obedience(workspace, workspace) == "its repository has hooks"
+    shutil.rmtree(hooks)
+    hooks.touch()
+    assert obedience(workspace, workspace) == "its repository cannot be read"
 
 
 def test_an_index_in_several_pieces_is_not_clean(workspace):

@@ -38,6 +38,7 @@ from holdfast.tools.confine import (
 from holdfast.tools.homes import covered_folders, home, no_workspace, resolved
 from holdfast.tools.jail_arrivals import Arrivals
 from holdfast.tools.jail_names import Name, bound, identities, pinned, stand_ins
+from holdfast.tools.jail_parts import Parts
 from holdfast.tools.limits import Limits, counts_by_namespace
 from holdfast.tools.process import Finished, nobody_left, run_process
 from holdfast.tools.seccomp import seccomp_filter
@@ -236,7 +237,8 @@ class _Birth:
         self._rules = stack.enter_context(FileIO(os.memfd_create("filter"), "r+"))
         self._look: Callable[[], str | None] | None = None
         self._arrivals: Arrivals | None = None
-        #: What was set aside, in a sentence each, once all is over.
+        self._parts: Parts | None = None
+        #: What was set aside or made part of a repository, in a sentence each, once all is over.
         self.aside: Sequence[str] = ()
         #: What bwrap reads and writes, by its option.
         self.given = {
@@ -256,6 +258,7 @@ class _Birth:
         self._rules.seek(0)
         # First, so that it is done last: nobody is left then who could make another.
         self._arrivals = arrivals = Arrivals(jail.workspace)
+        self._parts = Parts(jail.workspace)
         self._stack.push(self._look_again)
         made = stand_ins(jail.workspace, (*jail.kept, *arrivals.there), over=self.over)
         names = await self._stack.enter_async_context(made)
@@ -276,7 +279,8 @@ class _Birth:
 
     def _look_again(self, kind: object, *_: object) -> None:
         """What is found is told with what the command said, or with the account of its end."""
-        found = self._arrivals.close() if self._arrivals else ()
+        found = [*self._arrivals.close()] if self._arrivals else []
+        found += self._parts.told() if self._parts else ()
         if kind is None:
             self.aside = found
             return

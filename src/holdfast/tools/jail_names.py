@@ -15,7 +15,7 @@ Not covered: repositories further down, and those that a repository names as its
 A `git status` outside, in the workspace itself or below it, obeys the settings of each repository
 further down, and any folder can be made one; nor is git kept from looking for another where a
 command has ruined `.git`. Whoever runs git where a jailed command could write, trusts that command,
-as if it were a script of its making.
+as if it were a script of its making; of parts that came to be they are told (see `jail_parts`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The files that a command names, and what is in them: a yes to `bash deploy.sh` is for that script.
 
 Only files of the workspace are looked at, each opened as the file tools open theirs. What such a file
-reads or runs in its turn is not looked for. A word may turn out to be no name, and what is only put
-together when the command runs is not seen; but a name too many does no harm.
+reads or runs in its turn is not looked for, except for git, which obeys its repository. A word may turn
+out to be no name, and what is only put together when the command runs is not seen; but a name too
+many does no harm.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from posixpath import join
+from itertools import pairwise
+from pathlib import Path
+from posixpath import basename, join, normpath
 
 from holdfast.errors import ToolError
 from holdfast.tools.beneath import Opened, Workspace
 from holdfast.tools.names import is_secret
+from holdfast.tools.repository import obedience
 from holdfast.tools.shell import Command, parse, roughly
 from holdfast.tools.text import shown
 from holdfast.tools.wrappers import revealed
@@ -29,6 +33,8 @@ LARGEST = 8 * 1024 * 1024
 MOST_BYTES = 32 * 1024 * 1024
 
 _PIECE = 256 * 1024
+#: Characters of what a repository says.
+_LONGEST = 300
 _TOO_MANY = (
     "not all of the files that it names can be told to be the same later: there are too many"
 )
@@ -36,17 +42,34 @@ _TOO_MANY = (
 
 def names(command: str, directory: str) -> Sequence[str]:
     """Paths that its words may stand for. `directory` is where it runs, from the workspace on."""
-    script = parse(command)
-    commands, _ = revealed((roughly(command) or ()) if script is None else script.commands)
-    places, found = [directory], dict[str, None]()
-    for one in commands:
+    found = dict[str, None]()
+    for one, places in _followed(command, directory):
         for name in _names(one):
             found.update(dict.fromkeys(join(place, name) for place in places))
         if len(found) > MOST_WORDS:
             break
+    return tuple(found)
+
+
+def gits(command: str, directory: str) -> Sequence[str]:
+    """Directories in which it may run git."""
+    found = dict[str, None]()
+    for one, places in _followed(command, directory):
+        if "git" in map(basename, one.seen):
+            to = join("", *(b for a, b in pairwise(one.seen) if a == "-C"))
+            found.update(dict.fromkeys(normpath(join(place, to)) for place in places))
+    return tuple(found)[:MOST_FILES]
+
+
+def _followed(command: str, directory: str) -> Iterator[tuple[Command, Sequence[str]]]:
+    """The commands in it, each with where it may run: after a `cd` in one place or the other."""
+    script = parse(command)
+    commands, _ = revealed((roughly(command) or ()) if script is None else script.commands)
+    places = [directory]
+    for one in commands:
+        yield one, tuple(places)
         if one.seen[:1] == ("cd",) and len(one.seen) == 2 and len(places) < MOST_FILES:
             places.append(join(places[-1], one.seen[1]))
-    return tuple(found)
 
 
 def _names(command: Command) -> Iterator[str]:
@@ -57,6 +80,16 @@ def _names(command: Command) -> Iterator[str]:
     ):
         # As in --file=deploy.sh, too.
         yield from filter(None, (word, word.partition("=")[2]))
+
+
+def obeyed(files: Workspace, places: Sequence[str]) -> str:
+    """A line for each of these directories in which git obeys what a repository says."""
+    lines: list[str] = []
+    for place in places:
+        at = Path(os.path.realpath(files.root / place))
+        if at.is_relative_to(files.root) and (what := obedience(at, files.root)):
+            lines.append(f"git in {shown(place)}: {shown(what)[:_LONGEST]}")
+    return "\n".join(lines)
 
 
 def contents(files: Workspace, paths: Sequence[str]) -> str:

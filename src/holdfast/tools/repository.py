@@ -33,6 +33,7 @@ _FAR = re.compile(r"(?:https?|ssh|git)://\w|[\w.][\w.-]*@[\w.][\w.-]*:")
 #: Of the index, with names in full.
 _VERSIONS = (b"\0\0\0\2", b"\0\0\0\3")
 _EXTENDED = 0x40
+_NONE = "there is no repository within the workspace"
 #: A module of another repository, which has settings of its own, as the index has it.
 _GITLINK = b"\0\0\xe0\0"
 
@@ -61,7 +62,7 @@ def _found(directory: Path, workspace: Path) -> Path | str:
             return "this directory looks like the inside of a repository"
         if place == workspace:
             break
-    return found or "there is no repository within the workspace"
+    return found or _NONE
 
 
 def _tied(root: Path) -> str:
@@ -133,6 +134,23 @@ def _index(inside: Path) -> str:
     return ""
 
 
+def obedience(directory: Path, workspace: Path) -> str:
+    """What git would obey in the repository that it finds from here; "" if nothing is known of."""
+    root = clean(directory, workspace)
+    if isinstance(root, str):
+        return "" if root == _NONE else root
+    try:
+        return "its repository has hooks" if _hooked(root) else ""
+    except OSError:
+        return "its repository cannot be read"
+
+
+def _hooked(root: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return any(hook.suffix != ".sample" for hook in (root / ".git/hooks").iterdir())
+    return False
+
+
 def remotes(directory: Path, workspace: Path) -> set[str] | None:
     """The other repositories that this one knows, by name. None where git may run something when
     it does more than look: a hook here, or those of a repository that is a folder."""
@@ -141,9 +159,8 @@ def remotes(directory: Path, workspace: Path) -> set[str] | None:
         return None
     found: set[str] = set()
     try:
-        with suppress(FileNotFoundError):
-            if any(hook.suffix != ".sample" for hook in (root / ".git/hooks").iterdir()):
-                return None
+        if _hooked(root):
+            return None
         name = ""
         for line in (root / ".git/config").read_bytes().decode().split("\n"):
             if opened := _REMOTE.match(line.strip()):
@@ -171,18 +188,65 @@ def tracked(root: Path) -> list[str] | None:
         return []
     except OSError:
         return None
+    found = _entries(data)
+    return None if found is None else [name for name, _ in found]
+
+
+def parts(root: Path) -> list[str]:
+    """The repositories in the index of this one which lie where a command may write: git obeys their
+    settings when it is asked about this one. Those it has made itself lie in its own folder."""
+    inside = root / ".git"
+    try:
+        data = _read(inside / "index", _LARGEST_INDEX)
+    except OSError:
+        return []
+    if data is not None and _GITLINK not in data:
+        return []
+    found = data and _entries(data)
+    if not found:
+        return ["something that its index does not tell"]
+    return [name for name, mode in found if mode == _GITLINK and not _at_home(root / name, inside)]
+
+
+def _read(file: Path, most: int) -> bytes | None:
+    """None for what is no file, or a large one: whoever made it may want us to wait."""
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(opened)
+        whole = S_ISREG(status.st_mode) and status.st_size <= most
+        return os.read(opened, most) if whole else None
+    finally:
+        os.close(opened)
+
+
+def _at_home(part: Path, inside: Path) -> bool:
+    """Whether its settings are kept with those of the repository that it is a part of."""
+    try:
+        words = _read(part / ".git", _LARGEST_HEAD)
+    except (FileNotFoundError, NotADirectoryError):
+        return True  # none are here
+    except OSError:
+        return False
+    if not words or b"\0" in words:
+        return False
+    to = part / os.fsdecode(words.removeprefix(b"gitdir:").strip())
+    return Path(os.path.realpath(to)).is_relative_to(inside / "modules")
+
+
+def _entries(data: bytes) -> list[tuple[str, bytes]] | None:
+    """Names and modes, None if they cannot be told."""
     count = int.from_bytes(data[8:12])
     if data[:4] != b"DIRC" or data[4:8] not in _VERSIONS or count > MOST_TRACKED:
         return None
-    found: list[bytes] = []
+    found: list[tuple[str, bytes]] = []
     at = 12
     try:
         for _ in range(count):
             start = at + (64 if data[at + 60] & _EXTENDED else 62)
             end = data.index(b"\0", start)
-            found.append(data[start:end])
+            found.append((os.fsdecode(data[start:end]), data[at + 24 : at + 28]))
             # Filled up to a multiple of eight, with one zero at least.
             at += (end - at + 8) // 8 * 8
     except (IndexError, ValueError):
         return None
-    return os.fsdecode(b"\0".join(found)).split("\0") if found else []
+    return found

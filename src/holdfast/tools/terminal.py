@@ -126,15 +126,21 @@ class Terminal:
         return review
 
     async def contents(self, arguments: str) -> str:
-        """The files that the command names, and sums of what is in them."""
+        """The files that the command names, and sums of what is in them; and what git would obey,
+        where no jail holds it."""
         given = read_arguments(self.spec.name, Arguments, arguments)
         directory = self._directory(given.workdir)
         from holdfast.tools.beneath import Workspace
-        from holdfast.tools.named import contents, names
+        from holdfast.tools.named import contents, gits, names, obeyed
 
         files = Workspace(Path(self.workspace), self._ours)
-        paths = names(given.command, str(directory.relative_to(files.root)))
-        look = partial(contents, files, paths)
+        place = str(directory.relative_to(files.root))
+        paths = names(given.command, place)
+        places = () if self._jail_for(given) else gits(given.command, place)
+
+        def look() -> str:
+            return "\n".join(filter(None, (contents(files, paths), obeyed(files, places))))
+
         return await files.reading_aside(look, tool=self.spec.name, left=_unheard)
 
     async def run(self, use: ToolUse) -> str:
