@@ -598,6 +598,21 @@ async def test_there_are_no_new_namespaces(cell, flags):
     assert said.split() == [str(-errno.EPERM)] * 2
 
 
+async def test_there_are_none_without_the_filter_either(cell):
+    """It is one of two locks."""
+    options = cell.jail.options((), network=False)
+    made = [cell.jail.bwrap, *options, "--", "/usr/bin/unshare", "--user", "echo", "made"]
+    done = await anyio.run_process(made, check=False)
+    assert b"unshare" in done.stderr and done.stdout == b"", done
+
+
+async def test_a_command_has_a_session_of_its_own(cell):
+    # One that began outside has no number here.
+    assert (
+        await cell.sh("read -r words < /proc/self/stat; set -- $words; echo $6")
+    ).output != "0\n"
+
+
 async def test_nothing_is_mounted_or_unmounted(cell):
     await cell.fails("mount -t tmpfs x /mnt", "permission denied", "must be superuser", "permitted")
     mount, umount = {"x86_64": (165, 166), "aarch64": (40, 39)}[os.uname().machine]

@@ -175,7 +175,7 @@ def test_parts_are_those_whose_settings_a_command_could_write(workspace):
     add_part(workspace, "planted").mkdir()
     add_part(workspace, "led").write_text("gitdir: ../.git/modules/../../inner\n")
     add_part(workspace, "odd").write_bytes(b"gitdir: \0")
-    add_part(workspace, "linked").symlink_to("../inner")
+    add_part(workspace, "linked").symlink_to("../module/.git")
     os.mkfifo(add_part(workspace, "waits"))
     assert parts(workspace) == ["led", "linked", "odd", "planted", "waits"]
 
