@@ -206,7 +206,7 @@ def test_a_program_on_the_path_that_is_in_the_workspace_is_not_known(covered, wo
     inside = workspace / ".venv/bin"
     inside.mkdir(parents=True)
     path = f"{inside}:/usr/bin"
-    assert covered("rm x", path) and covered("git push origin main", path)
+    assert covered("rm x", path)
     (inside / "rm").symlink_to("/bin/rm")
     assert covered("rm x", path) == () and covered("touch x", path)
     assert covered("rm x", "/usr/bin") and covered("rm x", ".venv/bin", workspace / "src")
@@ -214,9 +214,23 @@ def test_a_program_on_the_path_that_is_in_the_workspace_is_not_known(covered, wo
     assert covered("rm x", ":/usr/bin", inside) == ()
     (workspace.parent / "bin").symlink_to(inside)
     assert covered("rm x", f"{workspace.parent}/bin:/usr/bin") == ()
-    # Git looks for it.
-    (inside / "ssh").write_text("")
-    assert covered("git push origin main", path) == ()
+    # The shell that is started looks for it.
+    (inside / "sh").write_text("")
+    assert covered("touch x", path) == ()
+
+
+def test_who_looks_for_helpers_on_the_path_is_not_covered_where_it_leads_into_the_workspace(
+    covered, workspace
+):
+    """A credential helper, an editor, or what interprets one: nobody knows their names."""
+    path = f"{workspace}/.venv/bin:/usr/bin"
+    helped = ("git push origin main", "gh pr create", "docker ps -a", "kubectl get pods")
+    assert all(covered(each, path) for each in helped)
+    (workspace / ".venv/bin").mkdir(parents=True)
+    for each in helped:
+        assert covered(each, path) == (), each
+        assert covered(each, "/usr/bin")
+    assert covered("curl -fsSL https://example.com/x", path)
 
 
 def test_git_is_covered_only_where_its_repository_names_no_program(covered, workspace):

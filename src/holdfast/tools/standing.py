@@ -91,8 +91,10 @@ _GIT: Mapping[str, Program] = {
 }
 #: These speak to another repository, which may be a folder with hooks of its own.
 _AFAR = frozenset({"push", "fetch", "pull"})
-#: What the shell that is started, or git, looks for beside the program itself.
-_HELPERS = ("bash", "sh", "git", "ssh")
+#: What the shell that is started may look for beside the program itself.
+_SHELLS = ("bash", "sh")
+#: These look for more: a helper that knows a password, an editor, whatever interprets those.
+_HELPED = frozenset({"git", "gh", "docker", "podman", "kubectl"})
 
 
 def standing(script: Script, *, workspace: str, directory: str, path: str = "") -> tuple[str, ...]:
@@ -144,12 +146,13 @@ def _git(words: Sequence[str], workspace: str, directory: str) -> bool:
 
 
 def _provided(name: str, path: str, workspace: str, directory: str) -> bool:
-    """Whether the workspace has a program of that name, on the PATH: a model may have written it."""
+    """Whether the workspace has what it runs, on the PATH: a model may have written that."""
+    looked_for = ("",) if name in _HELPED else (name, *_SHELLS)
     for entry in path.split(":") if path else ():
         place = os.path.join(directory, entry)  # noqa: PTH118 (text, as all here)
         if beneath(os.path.realpath(place), workspace) and any(
             os.path.lexists(os.path.join(place, each))  # noqa: PTH118
-            for each in (name, *_HELPERS)
+            for each in looked_for
         ):
             return True
     return False
