@@ -143,3 +143,11 @@ def test_what_a_repository_says_is_bound_where_git_obeys_it(root):
     told = obeyed(Workspace(root), (".", "web", "..", "/"))
     assert told.startswith("git in web: ") and "fsmonitor = ../evil" in told
     assert "\n" not in told and len(told) < 400
+
+
+def test_another_name_of_the_workspace_hides_no_file(root, tmp_path_factory):
+    alias = tmp_path_factory.mktemp("other") / "alias"
+    alias.symlink_to(root)
+    for command in (f"bash {alias}/deploy.sh", f"bash {alias}/web/../deploy.sh"):
+        assert look(root, command).startswith("file deploy.sh: sha256 "), command
+    assert look(root, f"bash {alias}/../x {alias}") == ""

@@ -113,12 +113,20 @@ class _Look:
     def line(self, path: str) -> str:
         """ "" for what is no file of the workspace."""
         try:
-            with self._files.reading(path) as opened:
+            with self._files.reading(self._real(path)) as opened:
                 if opened.is_folder:
                     return ""
                 return f"file {shown(opened.path)}: {self._sum(opened)}"
         except ToolError:
             return self._outline(path)
+
+    def _real(self, path: str) -> str:
+        """The workspace may have other names, by a link on the way to it."""
+        root = str(self._files.root)
+        if not path.startswith("/") or path.startswith(f"{root}/") or "\0" in path:
+            return path
+        real = os.path.realpath(path)
+        return real if real.startswith(f"{root}/") else path
 
     def _sum(self, opened: Opened) -> str:
         size = opened.status.st_size
