@@ -2,13 +2,15 @@ import os
 import socket
 import stat
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import anyio
 import pytest
 
 from holdfast.errors import ToolError
-from holdfast.tools.beneath import Workspace
+from holdfast.tools.beneath import MOST_THREADS, Workspace
 from holdfast.tools.opening import open_at_once, open_by_steps
 from holdfast.tools.stamp import Stamp
 
@@ -503,3 +505,16 @@ async def test_blocking_work_is_done_in_few_threads(files):
     assert await files.aside(lambda: 7) == 7
     with anyio.move_on_after(0):
         await files.reading_aside(lambda: 7, tool="a", left=print)
+    crowd, alone = Barrier(MOST_THREADS + 1, timeout=0.1), []
+
+    def meet():
+        try:
+            crowd.wait()
+        except BrokenBarrierError:
+            alone.append(1)
+
+    async with anyio.create_task_group() as tasks:
+        for read in (False, True, False, True, False):
+            kind = partial(files.reading_aside, tool="a", left=print) if read else files.aside
+            tasks.start_soon(kind, meet)
+    assert len(alone) == MOST_THREADS + 1

@@ -4,11 +4,12 @@ from threading import Event
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import pytest
 
 from holdfast.ports import ToolUse
 from holdfast.tools.beneath import Workspace
-from holdfast.tools.files import EditFile, ReadFile
+from holdfast.tools.files import EditFile, ReadFile, WriteFile
 from holdfast.tools.opening import open_beneath
 from holdfast.tools.search import SearchFiles
 from holdfast.tools.thread import _Watched, abandoned
@@ -69,6 +70,32 @@ async def test_a_thread_that_goes_on_after_a_stop_is_named_for_as_long_as_it_doe
     slow.go_on.set()
     await until_over(going)
     assert (tmp_path / "a").read_text() == "one\n"
+
+
+async def test_a_write_is_not_left_behind(tmp_path):
+    slow, left, order = Slow(), [], []
+
+    async def write():
+        tool = WriteFile(Workspace(tmp_path, opener=slow))
+        try:
+            await tool.run(use(left, path="a", content="one"))
+        finally:
+            order.append("over")
+
+    async def let_go_on():
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.01)
+            order.append("goes on")
+            slow.go_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write)
+        await slow.begun.wait()
+        tasks.start_soon(let_go_on)
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert (order, left) == (["goes on", "over"], [])
+    assert (tmp_path / "a").read_text() == "one"
 
 
 async def test_whoever_comes_to_its_end_leaves_nothing(tmp_path):
