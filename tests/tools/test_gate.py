@@ -334,6 +334,17 @@ def test_git_goes_to_no_other_repository_in_that_environment(repository, words):
         assert (done.returncode != 0) == refused, done.stderr
 
 
+def test_git_reads_no_settings_of_this_machine_in_that_environment(repository, tmp_path):
+    (tmp_path / "settings").write_text("[alias]\nls = !evil\n")
+    system = {"GIT_CONFIG_SYSTEM": str(tmp_path / "settings")}
+    for environment, there in ((safe_environment(repository), False), (OBEDIENT, True)):
+        words = ("git", "config", "alias.ls")
+        done = subprocess.run(
+            words, cwd=repository, env={**environment, **system}, capture_output=True, check=False
+        )
+        assert (done.stdout == b"!evil\n") == there
+
+
 @pytest.mark.parametrize("word", ["status", "diff"])
 def test_git_writes_nothing_in_that_environment(repository, word):
     os.utime(repository / "file", (1, 1))
