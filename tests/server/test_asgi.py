@@ -224,6 +224,9 @@ async def test_the_schema_tells_which_bodies_are_taken(inside):
             "/v1/responses": ["input"],
         }
         assert [body["required"] for body in bodies.values()].count(False) == 3
+        # Whatever comes with a stop, it is one.
+        any_type = [path for path in bodies if "415" not in paths[path]["post"]["responses"]]
+        assert any_type == ["/v1/runs/{run_id}/stop"]
 
 
 async def test_the_page_shows_the_same_and_may_load_nothing(inside):

@@ -613,6 +613,25 @@ async def test_a_body_is_json_or_none():
         assert found.told["body"] == 2
 
 
+async def test_a_stop_may_come_with_a_body_of_any_type_and_nothing_else_may():
+    async with serving() as here:
+        for path, status in [
+            ("/v1/runs/run_1/stop", 404),
+            ("/v1/runs/run_1/stop?x", 404),
+            ("/v1/runs/run_1/stop/steer", 415),
+            ("/v1/runs/run_1/steer", 415),
+            ("/v1/runs/stop", 415),
+            ("/v1/runs?/v1/runs/run_1/stop", 415),
+        ]:
+            for head in ((), ("Content-Type: text/plain",)):
+                found = await ask(
+                    here, path, BEARER, *head, length(2), method="POST", body=b"no"
+                )
+                # The app here knows no such path; what counts is that it was asked.
+                assert found.status == status, path
+            assert (await ask(here, path, *head, length(2), method="POST", body=b"no")).status == 401
+
+
 async def test_a_request_is_one_request_to_everyone():
     """Two ways to tell where a body ends would hide a second request in the first."""
     hidden = request("/echo", BEARER)

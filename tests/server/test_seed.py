@@ -307,9 +307,17 @@ async def test_a_stop_ends_the_stream(host):
 
 
 async def test_a_stop_needs_no_body_and_is_not_refused_for_a_strange_one(host):
-    headers = {"Content-Type": "application/json"}
-    for body in (b"", b"not json", b"[]"):
+    json, form = "application/json", "application/x-www-form-urlencoded"
+    for body, kind in (
+        (b"", json),
+        (b"not json", json),
+        (b"[]", json),
+        (b"reason=enough", form),
+        (b"enough", "text/plain"),
+        (b"\xff", "application/octet-stream"),
+    ):
         run_id = await talking(host)
+        headers = {"Content-Type": kind}
         answer = await host.post(f"/v1/runs/{run_id}/stop", data=body, headers=headers)
-        assert answer.status == 200
+        assert answer.status == 200, kind
         assert (await host.ended(run_id))["status"] == "cancelled"

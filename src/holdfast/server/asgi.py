@@ -228,12 +228,15 @@ async def steer_run(request: Ask, service: TheService, run_id: RunId) -> Steered
 @post(
     "/v1/runs/{run_id:str}/stop",
     status_code=200,
-    responses=refusals(404, 415),
+    responses=refusals(404),
     operation_class=taking(STOP),
     summary="Stop a run",
 )
 async def stop_run(request: Ask, service: TheService, run_id: RunId) -> Stopping:
-    """Answered as soon as the wish is on record; nothing new starts from then on."""
+    """Answered as soon as the wish is on record; nothing new starts from then on.
+
+    A body that is no such object, or of another type, stops the run all the same.
+    """
     stands = await service.stop(run_id, await request.body(), principal=who(request))
     return Stopping(run_id, stands)
 

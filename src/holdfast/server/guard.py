@@ -9,6 +9,7 @@ is refused here and by no route. The same headers go on every answer, streams an
 from __future__ import annotations
 
 import logging
+import re
 from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import cached_property
@@ -39,6 +40,9 @@ from holdfast.server.problems import (
 
 #: What may be asked without a key.
 OPEN = frozenset({"/health", "/v1/health"})
+
+#: A stop is never refused for what came with it: some clients send no type, or that of a form.
+_OF_ANY_TYPE = re.compile(r"/v1/runs/[^/]+/stop/?")
 
 #: Bytes of a request's address, and of that and all headers.
 TARGET_LIMIT = 8 * 1024
@@ -202,7 +206,9 @@ class Guard:
             raise too_large(self._settings.body_limit)
         kind = head.values.get(b"content-type", b"").partition(b";")[0].rstrip().lower()
         writes = head.has_body and scope["method"] in ("POST", "PUT", "PATCH")
-        if writes and kind != b"application/json":
+        if not writes or kind == b"application/json":
+            return
+        if not _OF_ANY_TYPE.fullmatch(scope["path"]):
             raise wrong_media_type()
 
     # --- bodies ----------------------------------------------------------------------------
