@@ -74,12 +74,14 @@ class SessionEntry(Struct, frozen=True):
 
 
 class Census(Struct, frozen=True):
-    """How many runs have not ended: those that wait for their turn, and all others. `held` of those are
-    carried by a worker; the rest wait for an answer, or for something that is missing."""
+    """How many runs have not ended: those that wait for their turn, and all others. Of those, `held` are
+    carried by a worker, and `stopping` are to end, whoever has them; the rest wait for an answer, or for
+    something that is missing."""
 
     queued: int
     running: int
     held: int = 0
+    stopping: int = 0
 
 
 class Journal(Protocol):

@@ -1,10 +1,11 @@
 from dataclasses import replace
 
+import anyio
 import pytest
 
 from holdfast.config import ServerSettings
 from holdfast.errors import StoreUnavailable
-from holdfast.testing.scripted import ScriptedModel, ScriptedTool, Silence
+from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
 
 
 class Place:
@@ -149,3 +150,21 @@ async def test_numbers_are_told_in_the_words_of_prometheus(inside):
         assert numbers['holdfast_runs{status="running"}'] == "1.0"
         assert numbers['holdfast_events_total{type="run.accepted"}'] == "2.0"
         assert numbers["holdfast_queue_length"] == numbers["holdfast_subscribers"] == "0.0"
+
+
+async def test_a_run_that_is_being_stopped_is_counted_as_in_the_list_of_runs(inside):
+    async def finish(_use):
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(1)
+
+    slow = ScriptedTool("slow", work=finish)
+    async with inside(ScriptedModel([Call("slow")]), slow) as served:
+        run_id = await served.run()
+        assert (await served.get(f"/v1/runs/{run_id}?wait=0.5")).json["status"] == "running"
+        await served.post(f"/v1/runs/{run_id}/stop")
+        assert (await served.get("/v1/runs?status=stopping")).json["data"][0]["run_id"] == run_id
+        numbers = (await served.get("/metrics")).text
+        assert 'holdfast_runs{status="stopping"} 1.0' in numbers
+        assert 'holdfast_runs{status="running"} 0.0' in numbers
+        await served.get(f"/v1/runs/{run_id}?wait=5")
+        assert 'holdfast_runs{status="stopping"} 0.0' in (await served.get("/metrics")).text

@@ -71,6 +71,15 @@ async def test_who_waits_for_an_answer_takes_no_place_of_who_can_be_carried():
         pass
 
 
+async def test_who_is_to_end_has_a_place_until_then():
+    async def census():
+        return Census(queued=1, running=2, stopping=2)
+
+    with pytest.raises(Problem, match="2 runs are carried and 1 wait"):
+        async with Room(2, 1, census).for_one():
+            pass
+
+
 async def test_who_leaves_makes_room():
     house = House(2)
     await house.crowd(3)

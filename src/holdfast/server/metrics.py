@@ -92,12 +92,14 @@ def _standing(census: Census, readers: int, lines: Mapping[str, Line]) -> Iterat
     from prometheus_client.core import GaugeMetricFamily as Gauge
 
     about = (
-        "Runs that have not ended: queued, running, or waiting for an answer or what is missing."
+        "Runs that have not ended: queued, running, stopping, or waiting for an answer or what is"
+        " missing."
     )
     runs = Gauge("holdfast_runs", about, labels=["status"])
     runs.add_metric(["queued"], census.queued)
     runs.add_metric(["running"], census.held)
-    runs.add_metric(["waiting"], census.running - census.held)
+    runs.add_metric(["stopping"], census.stopping)
+    runs.add_metric(["waiting"], census.running - census.held - census.stopping)
     yield runs
     yield Gauge("holdfast_queue_length", "Runs that wait for a worker.", census.queued)
     yield Gauge("holdfast_subscribers", "Readers of event streams.", readers)

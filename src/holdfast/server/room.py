@@ -47,10 +47,12 @@ class Room:
         while not self._free:
             coming, arrived = self._coming, self._arrived
             census = await self._census()
-            # What is about to be carried waits for an instant, and for a place that is there.
-            free = self._room - census.held - census.queued
+            # What is to end has its place until it has; what is about to be carried waits for an
+            # instant, and for a place that is there.
+            carried = census.held + census.stopping
+            free = self._room - carried - census.queued
             if free <= 0:
-                text = f"{census.held} runs are carried and {census.queued} wait for their turn already"
+                text = f"{carried} runs are carried and {census.queued} wait for their turn already"
                 raise too_many(text, retry_after=1)
             # Some of those who come may be counted as waiting already: that will be seen.
             self._free = max(0, min(free - coming, TAKEN_ON_TRUST))

@@ -180,6 +180,7 @@ class Ledger:
         run.wished = run.seq
         # One that is to be stopped need not wait for its turn to end.
         stops = any(isinstance(event, StopRequested) for event in batch.events)
+        run.stopping = run.stopping or stops
         if not run.holder and (run.place != "behind" or stops):
             self._ready(run, 0.0)
         self.changed[run.id] = None

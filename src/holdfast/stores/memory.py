@@ -286,11 +286,12 @@ class MemoryStore:
         return [id for _, id in sorted((r.at, id) for id, r in self._ready.items() if r.at <= now)]
 
     async def census(self) -> Census:
-        ready = len(await self.queue())
+        ready = sum(not self._runs[id].stopping for id in await self.queue())
         live = [run for run in self._runs.values() if not run.ended]
         behind = sum(run.behind and not run.holder for run in live)
-        held = sum(bool(run.holder) for run in live)
-        return Census(ready + behind, len(live) - ready - behind, held)
+        stopping = sum(run.stopping for run in live)
+        held = sum(bool(run.holder) and not run.stopping for run in live)
+        return Census(ready + behind, len(live) - ready - behind, held, stopping)
 
     # --- leases
 
@@ -395,7 +396,7 @@ class MemoryStore:
         self._write(run, (wish,))
         if isinstance(wish, StopRequested):
             # What is to be stopped need not wait for its turn to end.
-            run.behind = False
+            run.behind, run.stopping = False, True
         if run.holder:
             self._watchers.announce([run_id])
         elif not run.behind:

@@ -27,6 +27,8 @@ class Run:
     behind: bool = False
     #: Nobody can make sense of it.
     aside: bool = False
+    #: It is to end.
+    stopping: bool = False
     deleted_at: float | None = None
 
     @property

@@ -35,6 +35,8 @@ class Run(Struct, gc=False):
     aside: bool = False
     #: It is carried to its end, and nobody else is to find it.
     deleted: bool = False
+    #: It is to end. What was to before the file was opened is ended at once, and not marked.
+    stopping: bool = False
 
 
 class Roster:
@@ -145,10 +147,13 @@ class Roster:
 
     def census(self, now: float) -> Census:
         """May be asked at any time."""
-        queued = sum(run.ready_at <= now for run in self.waiting.copy().values())
+        ready = (run for run in self.waiting.copy().values() if not run.stopping)
+        queued = sum(run.ready_at <= now for run in ready)
         for live in self._sessions.copy().values():
             if len(live) > 1:
                 # One that is to be stopped does not wait behind the others any more.
                 queued += sum(run.place == "behind" and not run.holder for run in [*live.values()])
-        held = sum(bool(run.holder) for run in self.runs.copy().values())
-        return Census(queued, max(len(self.runs) - queued, held), held)
+        runs = self.runs.copy().values()
+        stopping = sum(run.stopping for run in runs)
+        held = sum(bool(run.holder) and not run.stopping for run in runs)
+        return Census(queued, max(len(runs) - queued, held + stopping), held, stopping)

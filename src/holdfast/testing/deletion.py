@@ -173,9 +173,9 @@ class DeletionContract:
     async def test_one_that_waits_behind_another_is_counted_once(self, store: Store) -> None:
         await begin(store, "run_1", "run_2", "run_3")
         await store.delete("run_2")
-        assert await store.census() == Census(queued=3, running=0)
+        assert await store.census() == Census(queued=2, running=1, stopping=1)
         assert await claimed(store) == ["run_1", "run_2"]
-        assert await store.census() == Census(queued=1, running=2, held=2)
+        assert await store.census() == Census(queued=1, running=2, held=1, stopping=1)
 
     async def test_runs_of_a_session_that_was_deleted_are_not_listed(self, store: Store) -> None:
         await begin(store, "run_1")

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.codec import Link, link_messages
-from holdfast.core.events import RunCancelled, RunCompleted
+from holdfast.core.events import RunCancelled, RunCompleted, StopRequested
 from holdfast.core.messages import Text, UserMessage
 from holdfast.errors import AlreadyAccepted, Conflict, KeyReused, NotFound
 from holdfast.ports import Census, Once, Store
@@ -169,6 +169,21 @@ class IntakeContract:
         await store.release(two, seen=1, ready_in=None)
         await store.release(three, seen=1, ready_in=0.0)
         assert await store.census() == Census(queued=2, running=1)
+
+    async def test_a_run_that_is_to_be_stopped_counts_as_that_wherever_it_is(
+        self, store: Store
+    ) -> None:
+        for number in range(4):
+            await store.accept(f"run_{number}", ACCEPTED)
+        one, two = await store.claim("a", ttl=60.0, limit=2)
+        await store.release(two, seen=1, ready_in=None)
+        assert await store.census() == Census(queued=2, running=2, held=1)
+        for number in range(3):
+            for _ in range(2):
+                await store.wish(f"run_{number}", StopRequested())
+        assert await store.census() == Census(queued=1, running=3, stopping=3)
+        await store.append(one, RunCancelled(), seen=3)
+        assert await store.census() == Census(queued=1, running=2, stopping=2)
 
     async def test_a_run_whose_time_has_come_counts_as_queued(self, store: Store) -> None:
         lease = await held(store)
