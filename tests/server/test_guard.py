@@ -4,6 +4,7 @@ import logging
 import socket
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -624,12 +625,12 @@ async def test_a_stop_may_come_with_a_body_of_any_type_and_nothing_else_may():
             ("/v1/runs?/v1/runs/run_1/stop", 415),
         ]:
             for head in ((), ("Content-Type: text/plain",)):
-                found = await ask(
-                    here, path, BEARER, *head, length(2), method="POST", body=b"no"
-                )
+                found = await ask(here, path, BEARER, *head, length(2), method="POST", body=b"no")
                 # The app here knows no such path; what counts is that it was asked.
                 assert found.status == status, path
-            assert (await ask(here, path, *head, length(2), method="POST", body=b"no")).status == 401
+            assert (
+                await ask(here, path, *head, length(2), method="POST", body=b"no")
+            ).status == 401
 
 
 async def test_a_request_is_one_request_to_everyone():
@@ -699,10 +700,12 @@ async def call(given, received=({"type": "http.disconnect"},), sent=None, **sett
     return sent
 
 
-async def test_who_keeps_trying_keys_from_elsewhere_is_not_listened_to_for_a_while():
-    guard = Guard(app, settings=ServerSettings(), keys=KEYS, port=lambda: 8642)
+def trying_keys(**settings):
+    """To ask a guard with a key, from an address: what it begins its answer with."""
+    guard = Guard(app, settings=ServerSettings(**settings), keys=KEYS, port=lambda: 8642)
+    ports = count(1)
 
-    async def status(key, client):
+    async def ask(key, address):
         head = [(b"host", b"localhost"), (b"authorization", b"Bearer " + key)]
         scope = {"type": "http", "method": "GET", "path": "/echo", "query_string": b""}
         sent = []
@@ -713,16 +716,30 @@ async def test_who_keeps_trying_keys_from_elsewhere_is_not_listened_to_for_a_whi
         async def send(message):
             sent.append(message)
 
-        await guard({**scope, "headers": head, "client": (client, 1)}, receive, send)
+        # Whoever tries again comes by another line, and so from another port.
+        client = (address, next(ports)) if address else None
+        await guard({**scope, "headers": head, "client": client}, receive, send)
         return sent[0]
 
-    for client in ("192.0.2.7", "127.0.0.1"):
-        assert [(await status(b"wrong", client))["status"] for _ in range(10)] == [401] * 10
-    refused = await status(KEY.encode(), "192.0.2.7")
+    return ask
+
+
+async def test_who_keeps_trying_keys_from_elsewhere_is_not_listened_to_for_a_while():
+    ask = trying_keys()
+    here = ("127.0.0.1", "::1", "::ffff:127.0.0.1", None)
+    for client in ("192.0.2.7", *here):
+        assert [(await ask(b"wrong", client))["status"] for _ in range(10)] == [401] * 10
+    refused = await ask(KEY.encode(), "192.0.2.7")
     assert refused["status"] == 429
     assert 0 < int(dict(refused["headers"])[b"retry-after"]) <= 60
-    for client in ("192.0.2.8", "127.0.0.1"):
-        assert (await status(KEY.encode(), client))["status"] == 200
+    for client in ("192.0.2.8", *here):
+        assert (await ask(KEY.encode(), client))["status"] == 200
+
+
+async def test_who_tries_keys_through_a_proxy_shuts_out_nobody_else():
+    ask = trying_keys(behind_proxy=True)
+    assert [(await ask(b"wrong", "192.0.2.7"))["status"] for _ in range(11)] == [401] * 11
+    assert (await ask(KEY.encode(), "192.0.2.7"))["status"] == 200
 
 
 async def test_two_requests_on_one_line_are_two():

@@ -252,6 +252,15 @@ def test_who_is_taken_off_the_list_is_let_in_no_more(tmp_path, caplog):
     assert later() == []
 
 
+def test_the_list_that_is_loaded_with_the_key_is_looked_at_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.server.keys.LOOK", 0.0)
+    listed(tmp_path, f"one {hashed('one')}\n")
+    keys = load_key(tmp_path, GIVEN)
+    assert keys.principal("one") == "one"
+    listed(tmp_path, f"two {hashed('two')}\n")
+    assert [keys.principal(name) for name in ("one", "two")] == [None, "two"]
+
+
 def test_nobody_else_is_local(tmp_path):
     listed(tmp_path, f"local {hashed('x')}\n")
     with pytest.raises(ConfigError, match="the name local, which is that of the main key"):

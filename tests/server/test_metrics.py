@@ -54,7 +54,11 @@ def test_commits_are_counted_by_how_long_they_took():
 
 def test_how_things_stand_is_told():
     metrics, line = Metrics(), Line(ScriptedModel())
-    now = {"census": Census(queued=3, running=7, held=2, stopping=1), "readers": 7, "lines": {"main": line}}
+    now = {
+        "census": Census(queued=3, running=7, held=2, stopping=1),
+        "readers": 7,
+        "lines": {"main": line},
+    }
     assert value(metrics, "holdfast_queue_length", **now) == 3
     assert value(metrics, "holdfast_runs", status="queued", **now) == 3
     assert value(metrics, "holdfast_runs", status="running", **now) == 2

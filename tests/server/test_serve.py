@@ -5,7 +5,7 @@ import gc
 import socket
 import ssl
 import urllib.request
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -154,6 +154,42 @@ async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_
             with pytest.raises(aiohttp.ClientPayloadError):
                 await stream.content.read()
             assert monotonic() - began < 5
+
+
+async def heard(line):
+    """All that comes before the other end closes the line."""
+    told = b""
+    with anyio.fail_after(5), suppress(anyio.EndOfStream):
+        while True:
+            told += await line.receive()
+    return told
+
+
+async def test_a_line_that_was_kept_is_answered_while_the_server_drains_and_then_closed(tmp_path):
+    async with serving(tmp_path) as (server, _, where), AsyncExitStack() as stack:
+        port = int(where.rpartition(":")[2])
+        head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {HERE.key}\r\n"
+        head += "Content-Type: application/json\r\n"
+        lines = [
+            await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port))
+            for _ in range(3)
+        ]
+        for line in lines:
+            await line.send(f"GET /health HTTP/1.1\r\n{head}\r\n".encode())
+            assert b"connection: close" not in await line.receive()
+        server.drain()
+        told = []
+        for line, (asked, body) in zip(
+            lines,
+            [("GET /health", ""), ("POST /v1/runs", '{"input":"a"}'), ("POST /v1/runs", "{")],
+            strict=True,
+        ):
+            length = f"Content-Length: {len(body)}"
+            await line.send(f"{asked} HTTP/1.1\r\n{head}{length}\r\n\r\n{body}".encode())
+            told.append(await heard(line))
+        assert [answer.split(b" ")[1] for answer in told] == [b"200", b"503", b"400"]
+        assert [answer.count(b"connection: close") for answer in told] == [1, 1, 1]
+        assert b"\r\nretry-after: 1\r\n" in told[1]
 
 
 @pytest.mark.usefixtures("loop_of_c")

@@ -78,13 +78,15 @@ _SAFE: tuple[Header, ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_CLOSE: Header = (b"connection", b"close")
 _TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
 
 _log = logging.getLogger("holdfast.server")
 
 
 class Guard:
-    """An ASGI app around another. `port` is asked once there is a first request to judge."""
+    """An ASGI app around another. `port` is asked once there is a first request to judge; `leaving`
+    says whether the server is about to go, so that nobody asks any more on a line that will break."""
 
     def __init__(
         self,
@@ -97,10 +99,11 @@ class Guard:
         patience: float = BODY_PATIENCE,
         linger: float = LINGER,
         secrets: Secrets = NO_SECRETS,
+        leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app, self._settings, self._keys, self._port = app, settings, keys, port
         self._open, self._patience, self._linger = open_paths, patience, linger
-        self._secrets, self._backoff = secrets, Backoff()
+        self._secrets, self._leaving, self._backoff = secrets, leaving, Backoff()
         self._origins = {origin.lower().encode() for origin in settings.cors_origins}
         tls = settings.tls_cert is not None
         self._safe = (*_SAFE, _TLS) if tls else _SAFE
@@ -109,7 +112,8 @@ class Guard:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._watch(scope, receive, _Sender(send, self._safe))
+            safe = (*self._safe, _CLOSE) if self._leaving() else self._safe
+            await self._watch(scope, receive, _Sender(send, safe))
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -351,7 +355,7 @@ def _headers(refusal: Problem, *, close: bool) -> list[Header]:
         (b"content-length", b"%d" % len(refusal.body)),
         *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items()),
     ]
-    return [*headers, (b"connection", b"close")] if close else headers
+    return [*headers, _CLOSE] if close else headers
 
 
 def _path(scope: Message) -> str:

@@ -198,6 +198,7 @@ class Serving:
             keys=keys,
             port=lambda: int(door.getsockname()[1]),
             secrets=service.secrets,
+            leaving=service.draining.is_set,
         )
         self._server = _Server(
             uvicorn.Config(
