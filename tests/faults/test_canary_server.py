@@ -128,6 +128,14 @@ async def test_a_key_is_refused_where_it_cannot_be_masked_and_not_repeated(tmp_p
             assert hits(server.log.encode()) == []
 
 
+#: As OpenAI's clients ask, streamed or not.
+ASKED_OF_OPENAI = [
+    (path, {field: [{"role": "user", "content": BOTH}], "stream": stream})
+    for path, field in (("/v1/chat/completions", "messages"), ("/v1/responses", "input"))
+    for stream in (False, True)
+]
+
+
 async def everything_said(server, run_id):
     """All that anyone can be told of a run."""
     frames = [json.dumps(frame.data).encode() for frame in await server.frames(run_id)]
@@ -147,15 +155,21 @@ async def test_keys_are_found_in_no_file_no_log_and_no_answer(tmp_path):
         async with serving(tmp_path, config, env=env) as server:
             said = []
             for number, body in enumerate(requests()):
-                headers = {"Idempotency-Key": f"{DOOR}-{number}"}
+                headers = {"Idempotency-Key": f"{DOOR}-{number}", "X-Hermes-Session-Key": BOTH}
                 answer = await server.post("/v1/runs", body, headers=headers)
                 assert answer.status == 202, answer.text
+                said.append(repr(answer.headers).encode())
                 run_id = answer.json["run_id"]
                 await server.ended(run_id)
                 said += await everything_said(server, run_id)
                 # The same request again is still the same.
                 again = await server.post("/v1/runs", body, headers=headers)
                 assert again.json == {"run_id": run_id, "status": "started", "replayed": True}
+            for path, body in ASKED_OF_OPENAI:
+                headers = {"X-Hermes-Session-Key": BOTH}
+                answer = await server.post(path, body, headers=headers)
+                assert answer.status == 200, answer.text
+                said += answer.body, repr(answer.headers).encode()
             for path in ("/v1/runs", "/health/detailed", "/v1/capabilities", "/metrics"):
                 said.append((await server.get(path)).body)
             said.append((await server.get(f"/v1/runs/{DOOR}?wait={DOOR}")).body)

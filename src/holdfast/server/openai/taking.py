@@ -156,7 +156,7 @@ async def _take(
         # Who comes back for it may be waiting for just this, and would look before it is answered.
         if left := _gone(caller):
             service.unheard.leave(once, submitted.run_id)
-    key = headers.get("X-Hermes-Session-Key", "")
+    key = service.secrets.mask(headers.get("X-Hermes-Session-Key", ""))
     return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again, left, key)
 
 
