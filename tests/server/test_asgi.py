@@ -59,6 +59,14 @@ async def test_a_repeated_request_is_said_to_be_one(inside):
         assert "idempotency-replayed" not in first.headers
 
 
+async def test_what_is_wrong_with_a_request_is_said_before_anything_of_its_key(inside):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        key = {"idempotency-key": "k"}
+        await served.post("/v1/runs", {"input": "hi"}, headers=key)
+        answer = await served.post("/v1/runs", {"input": ""}, headers=key)
+        assert (answer.status, answer.error["message"]) == (400, "Missing 'input' field")
+
+
 async def test_the_key_of_a_session_is_said_back(inside):
     async with inside(ScriptedModel(["Hello"])) as served:
         key = {"x-hermes-session-key": "mine"}

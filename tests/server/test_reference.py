@@ -2,12 +2,14 @@ from html.parser import HTMLParser
 
 from msgspec.json import encode
 
-from holdfast.server.reference import APPROVAL, RUN, STOP, page
+from holdfast.core.messages import Text
+from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page
 from holdfast.server.requests import (
     ApprovalRequest,
     RunRequest,
     read_approval,
     read_run,
+    read_steer,
     read_stop,
 )
 from holdfast.testing.scripted import ScriptedModel
@@ -106,6 +108,9 @@ def test_what_a_body_is_made_of_is_what_is_read():
     assert {"choice", *answers} == APPROVAL.keys()
     for name, (said, understood) in answers.items():
         assert read_approval(encode({"choice": "deny", name: said})) == understood
+    assert STEER.keys() == {"input", "message_id"}
+    said = read_steer(encode({"input": "and now?", "message_id": "mine"}))
+    assert said == ((Text("and now?"),), "mine")
     assert STOP.keys() == {"reason"}
     assert read_stop(b'{"reason": "enough"}') == "enough"
 
@@ -121,6 +126,8 @@ async def test_a_run_that_was_started_links_to_all_that_can_be_asked_about_it(in
         for operation in methods.values()
     }
     assert {link["operationId"] for link in links.values()} == about
+    whose = [link["parameters"] for link in links.values()]
+    assert whose == [{"run_id": "$response.body#/run_id"}] * len(about)
 
 
 def test_what_looks_like_markup_is_shown_as_it_is():

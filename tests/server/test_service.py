@@ -37,9 +37,9 @@ class Talker(ScriptedModel):
         return ["Hello"]
 
 
-async def submit(service, body=HELLO, *, key=None):
-    once = service.once(body, principal="ada", key=key)
-    return await service.take_in(read_run(body), principal="ada", once=once)
+async def submit(service, body=HELLO, *, key=None, by="ada"):
+    once = service.once(body, principal=by, key=key)
+    return await service.take_in(read_run(body), principal=by, once=once)
 
 
 async def ended(service, run_id):
@@ -268,11 +268,13 @@ async def test_a_cursor_that_is_no_run_is_not_found(inside):
 async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(inside):
     full = {"max_concurrent_runs": 1, "max_queued_runs": 0}
     async with inside(ScriptedModel([Silence()]), **full) as served:
-        await submit(served.service)
+        taken = await submit(served.service, key="k")
         with pytest.raises(Problem) as refusal:
             await submit(served.service)
         assert (refusal.value.status, refusal.value.code) == (429, "rate_limit_exceeded")
         assert refusal.value.headers == {"Retry-After": "1"}
+        # Who was let in before is told the same again.
+        assert (await submit(served.service, key="k")).run_id == taken.run_id
 
 
 async def test_of_many_who_come_at_once_no_more_are_taken_in_than_may_wait(inside):
@@ -368,6 +370,16 @@ async def test_a_key_stands_for_one_request_however_it_is_written(inside):
         with pytest.raises(Problem) as refusal:
             await submit(served.service, b'{"input":"b"}', key="k")
         assert refusal.value.code == "idempotency_key_conflict"
+
+
+async def test_a_key_stands_for_a_request_of_whoever_sent_it(inside):
+    async with inside(Talker()) as served:
+        of_ada = await submit(served.service, key="k")
+        of_bob = await submit(served.service, key="k", by="bob")
+        assert not of_bob.replayed and of_bob.run_id != of_ada.run_id
+        # Nor does anyone learn what others have used.
+        await submit(served.service, b'{"input": "bye"}', key="k", by="eve")
+        assert (await submit(served.service, key="k", by="bob")).run_id == of_bob.run_id
 
 
 async def test_the_same_request_at_the_same_time_is_taken_in_once(inside):
