@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from holdfast.config.settings import ServerSettings
+from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.errors import InvalidRequest
 from holdfast.server.cors import SHARED
 from holdfast.server.guard import Connection, Guard
@@ -84,7 +85,9 @@ async def app(scope, receive, send):
 
 
 @asynccontextmanager
-async def serving(*, served=app, patience=30.0, linger=1.0, head=10.0, **settings):
+async def serving(
+    *, served=app, patience=30.0, linger=1.0, head=10.0, secrets=NO_SECRETS, **settings
+):
     """A server of uvicorn with a guard before the app, and what its client needs to know."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -96,6 +99,7 @@ async def serving(*, served=app, patience=30.0, linger=1.0, head=10.0, **setting
             port=lambda: port,
             patience=patience,
             linger=linger,
+            secrets=secrets,
         )
         config = uvicorn.Config(
             guard,
@@ -945,6 +949,12 @@ async def test_an_error_of_ours_is_answered_without_details(caplog):
         assert (found.status, found.error["message"]) == (400, "that will not do")
     assert [record.getMessage() for record in noted(caplog)] == ["GET /boom failed"]
     assert noted(caplog)[0].exc_info[0] is ValueError
+
+
+async def test_a_refusal_repeats_no_secret():
+    async with serving(secrets=Secrets(["that will not do"])) as here:
+        found = await ask(here, "/wrong", BEARER)
+        assert (found.status, found.error["message"]) == (400, "[secret]")
 
 
 async def test_an_answer_that_fails_halfway_is_cut_off():

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import struct
 import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ import anyio
 import pytest
 import trustme
 from anyio import to_thread
+from anyio.abc import SocketAttribute
 from uvicorn.protocols.utils import get_remote_addr
 
 from holdfast.app import open_app
@@ -258,6 +260,37 @@ async def test_a_server_that_leaves_at_once_says_so_all_the_same(tmp_path):
             server.leave()
             while b"server.draining" not in await stream.content.readline():
                 pass
+
+
+async def break_off(where, path):
+    """Ask, hear the beginning of the answer, and break the line."""
+    port = int(where.rpartition(":")[2])
+    async with await anyio.connect_tcp("127.0.0.1", port) as line:
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        await line.send(f"{head}Authorization: Bearer {HERE.key}\r\n\r\n".encode())
+        while b"data: " not in await line.receive():
+            pass
+        raw = line.extra(SocketAttribute.raw_socket)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+async def test_readers_whose_lines_break_leave_no_task_behind(tmp_path):
+    async with serving(tmp_path, HERE, "half ", Silence()) as (_, http, where):
+        body = {"input": "a", "session_id": "s"}
+        async with http.post(f"{where}/v1/runs", json=body, headers=BEARER) as answer:
+            run_id = (await answer.json())["run_id"]
+        paths = (f"/v1/runs/{run_id}/events", "/v1/sessions/s/events")
+        for path in paths:
+            await break_off(where, path)
+        before = len(asyncio.all_tasks())
+        async with task_group() as tasks:
+            for path in paths * 10:
+                tasks.start_soon(break_off, where, path)
+        with anyio.fail_after(5):
+            while len(asyncio.all_tasks()) > before:
+                await anyio.sleep(0.01)
+        async with http.get(f"{where}/metrics", headers=BEARER) as answer:
+            assert "holdfast_subscribers 0.0" in await answer.text()
 
 
 def circles():
