@@ -49,6 +49,12 @@ async def test_a_run_is_started_asked_for_and_found_in_the_list_and_its_journal(
         assert [line["event"]["type"] for line in last["data"]] == ["run.completed"]
 
 
+async def test_how_large_a_body_may_be_is_for_the_guard_to_say(inside):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        answer = await served.post("/v1/runs", {"input": "hi", "note": "x" * 11_000_000})
+        assert answer.status == 202, answer.text
+
+
 async def test_a_repeated_request_is_said_to_be_one(inside):
     async with inside(ScriptedModel(["Hello"])) as served:
         key = {"idempotency-key": "k"}

@@ -326,6 +326,8 @@ def make_asgi(service: Service, about: About) -> ASGIApp:
         },
         state=State({"secrets": service.secrets}),
         logging_config=None,
+        # Whoever guards the routes has read the body by then, and knows how large it may be.
+        request_max_body_size=None,
         openapi_config=OpenAPIConfig(
             title="Holdfast",
             version=about.version,
