@@ -326,6 +326,31 @@ async def test_a_key_opens_and_tells_who_came():
         assert found.told["principal"] == "phone"
 
 
+async def test_what_was_opened_with_a_key_can_be_closed_when_that_is_taken_away():
+    keys = [("phone", sha256(b"the key of the phone").digest())]
+    seen = []
+
+    async def served(scope, _receive, send):
+        seen.append(scope["state"]["welcome"])
+        await answer(send, 200, b"")
+
+    class List:
+        def hashes(self):
+            return tuple(keys)
+
+    guard = Guard(served, settings=ServerSettings(), keys=Keys((), List()), port=lambda: 8642)
+
+    async def send(_message):
+        pass
+
+    head = [(b"host", b"localhost"), (b"authorization", b"Bearer the key of the phone")]
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": head}
+    await guard(scope, None, send)
+    assert seen[0]() == "phone"
+    keys.clear()
+    assert seen[0]() is None
+
+
 async def test_without_a_key_there_is_nothing_but_health():
     async with serving() as here:
         wrong = [

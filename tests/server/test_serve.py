@@ -139,6 +139,10 @@ async def test_a_server_with_a_certificate_speaks_tls_alone(tmp_path):
             assert answer.status == 200 and "Strict-Transport-Security" in answer.headers
         with pytest.raises(aiohttp.ClientError):
             await http.get(where.replace("https", "http") + "/health")
+        port = int(where.rpartition(":")[2])
+        async with await anyio.connect_tcp("127.0.0.1", port, ssl_context=trusting) as line:
+            await line.send(b"rubbish\r\n\r\n")
+            assert b"strict-transport-security: max-age=31536000" in await line.receive()
 
 
 async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,8 +79,8 @@ async def following(*script):
         service = Service(play.runs, play.means, Settings(data=Path("nowhere")))
         run_id = await play.start()
 
-        async def read(reader, after=0):
-            await read_to(reader, RunStream(service, run_id, after=after))
+        async def read(reader, after=0, **state):
+            await read_to(reader, RunStream(service, run_id, after=after), **state)
             return reader
 
         async with task_group() as tasks:
@@ -92,8 +93,8 @@ async def nothing():
     raise AssertionError("nothing is asked of who has asked all there is")
 
 
-async def read_to(reader, stream):
-    await stream({"type": "http", "state": {"caller": reader}}, nothing, reader.send)
+async def read_to(reader, stream, **state):
+    await stream({"type": "http", "state": {"caller": reader, **state}}, nothing, reader.send)
 
 
 class Followed(NamedTuple):
@@ -184,6 +185,20 @@ async def test_a_reader_that_stalls_before_the_last_word_is_left_as_well():
         reader = await run.read(Reader(takes=0))
         assert not reader.ended and 0 <= reader.hung_up - (began + STALLED) <= LOOK
         assert CLOSED not in reader.heard
+
+
+async def test_a_reader_whose_key_opens_no_more_is_left_without_an_end():
+    async with following("half ", Silence()) as run, task_group() as tasks:
+        keys, revoked, other = ["phone"], Reader(), Reader()
+        tasks.start_soon(partial(run.read, revoked, welcome=lambda: keys[0]))
+        tasks.start_soon(partial(run.read, other, welcome=lambda: "local"))
+        await anyio.sleep(2 * LOOK)
+        assert revoked.hung_up is None
+        keys[0], at = None, anyio.current_time()
+        await anyio.sleep(2 * LOOK)
+        assert revoked.hung_up <= at + LOOK and not revoked.ended
+        assert other.hung_up is None
+        other.leave()
 
 
 async def test_a_reader_that_goes_on_in_time_misses_nothing_and_hears_nothing_after_the_end():

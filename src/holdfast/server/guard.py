@@ -12,7 +12,7 @@ import logging
 import re
 from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from math import ceil
 from time import perf_counter
@@ -192,8 +192,10 @@ class Guard:
             raise too_many(words, retry_after=ceil(seconds))
         scheme, _, token = head.values.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and b"authorization" not in head.repeated:
-            found = self._keys.principal(token.strip().decode("utf-8", "surrogateescape"))
-            if found is not None:
+            opens = partial(self._keys.principal, token.strip().decode("utf-8", "surrogateescape"))
+            if (found := opens()) is not None:
+                # Whoever follows something for long may be taken off the list meanwhile.
+                scope["state"]["welcome"] = opens
                 return found
             if address := self._stranger(scope):
                 self._backoff.note(address)
@@ -447,6 +449,8 @@ class Connection(HttpToolsProtocol):
             phrase = HTTPStatus(refusal.status).phrase
             lines = [b"HTTP/1.1 %d %b" % (refusal.status, phrase.encode())]
             headers = [*_headers(refusal, close=True), *_SAFE]
+            if self.config.is_ssl:
+                headers.append(_TLS)
             lines += [b"%b: %b" % header for header in headers]
             self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
         self.transport.close()

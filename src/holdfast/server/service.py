@@ -87,6 +87,9 @@ class Page(Struct, frozen=True):
 class Reader(Protocol):
     """Somebody who follows a run."""
 
+    def welcome(self) -> bool:
+        """The key they came with still opens."""
+
     def stalls(self, now: float) -> bool:
         """They take nothing of what is sent to them, and have not for long."""
 

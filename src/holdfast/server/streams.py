@@ -75,6 +75,8 @@ class Stream(ABC):
         self._spoke = 0.0
         #: Since when something is being sent.
         self._began = inf
+        #: Says who asks, or nothing once their key opens no more.
+        self._opens: Callable[[], str | None] = lambda: ""
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -92,6 +94,7 @@ class Stream(ABC):
         """Raises NotFound, and has sent nothing then."""
         await self.prepare()
         self._ask, self._caller = send, scope["state"]["caller"]
+        self._opens = scope["state"].get("welcome", self._opens)
         self._spoke = self._time()
         headers = [*_HEADERS, *self.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -124,6 +127,9 @@ class Stream(ABC):
             self._began = inf
 
     # --- what is done for all readers at once ------------------------------------------------
+
+    def welcome(self) -> bool:
+        return self._opens() is not None
 
     def stalls(self, now: float) -> bool:
         return now >= self._began + STALLED
@@ -188,7 +194,8 @@ class RunStream(Stream):
 
 
 async def look_after(service: Service) -> None:
-    """Show all readers that we live, give up on who takes nothing, and leave with the server.
+    """Show all readers that we live, give up on who takes nothing or may not read any more, and leave
+    with the server.
 
     One task does it for all of them: most come for a moment, and need none of it.
     """
@@ -199,7 +206,7 @@ async def look_after(service: Service) -> None:
                 await service.left.wait()
             now = anyio.current_time()
             for stream in tuple(service.readers):
-                if stream.stalls(now):
+                if stream.stalls(now) or not stream.welcome():
                     stream.leave()
                 elif stream.quiet(now):
                     tasks.start_soon(stream.show_life)
