@@ -235,6 +235,20 @@ async def test_what_fails_while_a_run_is_ended_is_not_the_stopper_s_trouble(capl
         assert (await play.runs.state(run_id)).status is Status.STOPPING
 
 
+async def test_a_run_that_somebody_else_ends_first_was_stopped_all_the_same():
+    class Overtaken(FaultyStore):
+        async def append(self, lease, *events, seen, blobs):
+            # Whoever took this long has lost the run to another, who was quicker.
+            await store.append(lease, *events, seen=seen)
+            return await super().append(lease, *events, seen=seen, blobs=blobs)
+
+    store = MemoryStore(now=anyio.current_time)
+    async with stage(ScriptedModel(), store=Overtaken(store), capacity=0) as play:
+        run_id = await play.start()
+        await play.runs.stop(run_id)
+        assert (await play.runs.state(run_id)).status is Status.CANCELLED
+
+
 async def test_a_secret_that_somebody_lets_slip_is_masked_before_it_is_written():
     store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(review=ASK)
     async with stage(ScriptedModel([Call("pay")], [Silence()]), pay, store=store) as play:

@@ -288,6 +288,8 @@ class Runs:
                 scribe.limit = END_LIMIT
                 await Driver(scribe, self._means).wind_down()
                 await self._store.release(lease, seen=scribe.state.seq, ready_in=0.0)
+        except RunFinished:
+            pass  # somebody else was quicker
         except (StoreError, IllegalEvent) as error:
             _log.warning(
                 "run %s will be ended by a worker: %s", run_id, error, extra={"run_id": run_id}
