@@ -157,6 +157,8 @@ async def test_whoever_stalls_while_200_mb_pass_is_left_and_comes_back_without_a
 
     async with open_endpoint(script) as endpoint, serving(tmp_path, model_at(endpoint)) as server:
         stalled, delays = [], []
+        await read_whole(server, await server.run())
+        before = resident(server.process.pid)
         async with task_group() as tasks:
             tasks.start_soon(delayed, server, await server.run("trickle"), delays)
             for _ in range(5):
@@ -164,6 +166,8 @@ async def test_whoever_stalls_while_200_mb_pass_is_left_and_comes_back_without_a
                 stalled.append(reader)
                 tasks.start_soon(partial(reader.read_to_the_end, most=100, then=stall))
                 await server.ended(reader.run_id)
+            # What they take no more waits in no queue of theirs.
+            assert resident(server.process.pid) - before < len(stalled) * 1e6 + 2 * A_REPLY
         assert sorted(delays)[len(delays) * 99 // 100] < 0.25
         for reader in stalled:
             assert reader.cuts >= 1 and reader.text == "".join(words)

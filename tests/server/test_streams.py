@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +14,10 @@ import pytest
 
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
+from holdfast.errors import StoreUnavailable
 from holdfast.server.service import Service
 from holdfast.server.streams import ALIVE, LOOK, PIECE, STALLED, RunStream, look_after
+from holdfast.testing.faults import FaultyStore
 from holdfast.testing.scripted import ScriptedModel, Silence
 from holdfast.testing.stage import Stage, stage
 
@@ -276,6 +279,25 @@ async def test_a_reader_of_a_run_that_is_deleted_is_left_without_an_end():
         await anyio.sleep(1)
         assert b"one " in reader.heard and b"two" not in reader.heard
         assert reader.hung_up and not reader.ended and CLOSED not in reader.heard
+
+
+async def test_a_reader_is_left_without_an_end_when_nothing_more_can_be_read():
+    async with stage(ScriptedModel(["half ", Silence(5), "more"])) as play:
+        broken = FaultyStore(play.means.store)
+        service = Service(play.runs, replace(play.means, store=broken), Settings(Path("nowhere")))
+        stream, reader = RunStream(service, await play.start(), after=0), Reader()
+        async with task_group() as tasks:
+            with pytest.raises(StoreUnavailable):
+                tasks.start_soon(break_down, broken)
+                await read_to(reader, stream)
+        assert "message.delta" in reader.names
+        assert reader.hung_up is not None and not reader.ended
+        assert not service.readers
+
+
+async def break_down(store):
+    await anyio.sleep(1)
+    store.down = True
 
 
 async def test_a_run_that_ends_while_the_server_drains_ends_its_stream_properly():

@@ -104,6 +104,10 @@ class Stream(ABC):
             try:
                 await self._tell_who_comes_late()
                 await self.tell()
+            except Exception:
+                # Whoever serves would merely close the line.
+                self.leave()
+                raise
             finally:
                 self._over = True
                 self._service.readers.discard(self)
