@@ -27,6 +27,7 @@ from holdfast.errors import (
     ApprovalAmbiguous,
     ApprovalChanged,
     ApprovalSettled,
+    IllegalEvent,
     InvalidRequest,
     NotFound,
     NothingPending,
@@ -233,6 +234,21 @@ async def test_what_fails_while_a_run_is_ended_is_not_the_stopper_s_trouble(capl
         assert "will be ended by a worker" in caplog.text
         line.full = False
         assert (await play.runs.state(run_id)).status is Status.STOPPING
+
+
+async def test_a_run_that_makes_no_sense_is_stopped_all_the_more(caplog):
+    store = MemoryStore()
+    runs = Runs(Means(store=store, models={}))
+    accepted = RunAccepted(input=(Text("one"),), models=(ModelChoice("model"),))
+    run_id = await runs.accept(accepted)
+    (lease,) = await store.claim("w", ttl=100.0)
+    await store.append(lease, accepted, seen=1)
+    await store.release(lease, seen=2, ready_in=None)
+    with pytest.raises(IllegalEvent):
+        await runs.state(run_id)
+    await runs.stop(run_id)
+    assert "will be ended by a worker" in caplog.text
+    assert isinstance((await store.read(run_id))[-1].event, StopRequested)
 
 
 async def test_a_run_that_somebody_else_ends_first_was_stopped_all_the_same():
