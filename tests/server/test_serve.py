@@ -378,6 +378,20 @@ async def test_much_is_sent_at_once_so_that_it_is_seen_when_nobody_takes_it():
         assert line.get_write_buffer_size() > 0
 
 
+async def test_a_line_that_is_hung_up_is_gone_though_nobody_took_what_was_sent():
+    async with corked() as (line, far, _):
+        line.write(b"x" * 10 * PIECE)
+        line.abort()
+        assert line.get_write_buffer_size() == 0
+        await anyio.sleep(0.01)
+        # What the system had taken may be there still; all else is dropped.
+        far.settimeout(5)
+        heard = 0
+        while piece := far.recv(PIECE):
+            heard += len(piece)
+        assert heard < 10 * PIECE
+
+
 @pytest.mark.usefixtures("loop_of_c")
 def test_what_was_written_to_who_has_left_is_forgotten():
     async def leave():
