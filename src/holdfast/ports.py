@@ -58,10 +58,8 @@ class ListPlace(NamedTuple):
 
 
 class SessionEntry(Struct, frozen=True):
-    """A session in a list. `run` tells how it is: the one under way, or else the last.
-
-    `live` are its runs that have not ended: the one under way, and those that wait behind it.
-    """
+    """A session in a list. `run` tells how it is: the one under way, or else the last. `live` are its
+    runs that have not ended: the one under way, and those that wait behind it."""
 
     session_id: str
     state: SessionState
@@ -75,8 +73,7 @@ class SessionEntry(Struct, frozen=True):
 
 class Census(Struct, frozen=True):
     """How many runs have not ended: those that wait for their turn, and all others. Of those, `held` are
-    carried by a worker, and `stopping` are to end, whoever has them; the rest wait for an answer, or for
-    something that is missing."""
+    carried by a worker and `stopping` are to end; the rest wait for an answer, or for what is missing."""
 
     queued: int
     running: int

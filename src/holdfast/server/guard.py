@@ -40,7 +40,6 @@ from holdfast.server.problems import (
 
 #: What may be asked without a key.
 OPEN = frozenset({"/health", "/v1/health"})
-
 #: A stop is never refused for what came with it: some clients send no type, or that of a form.
 _OF_ANY_TYPE = re.compile(r"/v1/runs/[^/]+/stop/?")
 
@@ -147,11 +146,9 @@ class Guard:
             return  # hung up
         if head.has_body:
             receive = _Replay(body, receive)
-        await self._pass_on(scope, receive, sender, head)
+        await self._admit(scope, receive, sender, head)
 
-    async def _pass_on(
-        self, scope: Message, receive: Receive, sender: _Sender, head: _Head
-    ) -> None:
+    async def _admit(self, scope: Message, receive: Receive, sender: _Sender, head: _Head) -> None:
         try:
             await self._app(scope, receive, sender)
         except Exception as error:  # the last place where one can still be answered
@@ -192,10 +189,9 @@ class Guard:
             raise too_many(words, retry_after=ceil(seconds))
         scheme, _, token = head.values.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and b"authorization" not in head.repeated:
-            opens = partial(self._keys.principal, token.strip().decode("utf-8", "surrogateescape"))
-            if (found := opens()) is not None:
-                # Whoever follows something for long may be taken off the list meanwhile.
-                scope["state"]["welcome"] = opens
+            key = token.strip().decode("utf-8", "surrogateescape")
+            if (found := self._keys.principal(key)) is not None:
+                scope["state"]["welcome"] = partial(self._keys.principal, key)
                 return found
             if address := self._stranger(scope):
                 self._backoff.note(address)
@@ -212,9 +208,7 @@ class Guard:
             raise too_large(self._settings.body_limit)
         kind = head.values.get(b"content-type", b"").partition(b";")[0].rstrip().lower()
         writes = head.has_body and scope["method"] in ("POST", "PUT", "PATCH")
-        if not writes or kind == b"application/json":
-            return
-        if not _OF_ANY_TYPE.fullmatch(scope["path"]):
+        if writes and kind != b"application/json" and not _OF_ANY_TYPE.fullmatch(scope["path"]):
             raise wrong_media_type()
 
     # --- bodies ----------------------------------------------------------------------------
@@ -448,9 +442,8 @@ class Connection(HttpToolsProtocol):
         if not (self._answering() and self.cycle.response_started):
             phrase = HTTPStatus(refusal.status).phrase
             lines = [b"HTTP/1.1 %d %b" % (refusal.status, phrase.encode())]
-            headers = [*_headers(refusal, close=True), *_SAFE]
-            if self.config.is_ssl:
-                headers.append(_TLS)
+            safe = (*_SAFE, _TLS) if self.config.is_ssl else _SAFE
+            headers = [*_headers(refusal, close=True), *safe]
             lines += [b"%b: %b" % header for header in headers]
             self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
         self.transport.close()
