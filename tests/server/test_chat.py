@@ -132,6 +132,16 @@ async def test_an_answer_is_told_from_its_beginning_to_its_end():
         assert by_name["run.completed"]["usage"]["total_tokens"] > 0
 
 
+async def test_no_sign_in_an_answer_ends_a_line_for_anyone():
+    said = "a\x85b\u2028c\u2029d"
+    async with talking([said]) as (play, service):
+        reader = Reader()
+        await read_to(reader, ChatStream(service, (await play.say("hi")).run_id, "ses_1"))
+        assert dict(frames(reader))["assistant.completed"]["content"] == said
+        lines = reader.heard.decode().split("\n")
+        assert [*reader.heard.decode().splitlines(), ""] == lines
+
+
 async def test_tools_are_told_by_how_they_end():
     def work(use):
         return progress(use)
