@@ -191,7 +191,8 @@ class Guard:
         if scheme.lower() == b"bearer" and b"authorization" not in head.repeated:
             key = token.strip().decode("utf-8", "surrogateescape")
             if (found := self._keys.principal(key)) is not None:
-                scope["state"]["welcome"] = partial(self._keys.principal, key)
+                if found != LOCAL:  # which nobody can take off the list
+                    scope["state"]["welcome"] = partial(self._keys.principal, key)
                 return found
             if address := self._stranger(scope):
                 self._backoff.note(address)
