@@ -115,6 +115,22 @@ def test_what_a_body_is_made_of_is_what_is_read():
     assert read_stop(b'{"reason": "enough"}') == "enough"
 
 
+async def test_the_fields_that_are_told_are_the_only_ones_that_are_taken(inside):
+    async with inside(ScriptedModel()) as served:
+        paths = (await served.get("/openapi.json")).json["paths"]
+        for method, path in (
+            ("post", "/v1/sessions"),
+            ("patch", "/v1/sessions/{session_id}"),
+            ("patch", "/v1/sessions/{session_id}/queue/{message_id}"),
+            ("patch", "/api/sessions/{session_id}"),
+        ):
+            where = path.format(session_id="s", message_id="m")
+            refused = await served.ask(method.upper(), where, body=b'{"other": 1}')
+            body = paths[path][method]["requestBody"]["content"]["application/json"]
+            taken = refused.error["message"].partition("only ")[2].split(", ")
+            assert {*taken} == body["schema"]["properties"].keys(), path
+
+
 async def test_a_run_that_was_started_links_to_all_that_can_be_asked_about_it(inside):
     async with inside(ScriptedModel()) as served:
         paths = (await served.get("/openapi.json")).json["paths"]
