@@ -25,6 +25,7 @@ from holdfast.config import Settings
 from holdfast.config.settings import ServerSettings
 from holdfast.errors import ConfigError
 from holdfast.server.about import About
+from holdfast.server.callers import Callers
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Corked, Serving, address, bind
@@ -99,7 +100,7 @@ def test_who_needs_no_key_is_on_this_machine():
 
 
 @asynccontextmanager
-async def serving(folder, settings=HERE, *script):
+async def serving(folder, settings=HERE, *script, callers=None):
     """A server in this process, how to ask it, and a life that this waits for in the end."""
     whole = Settings(data=folder, server=settings)
     with bind(settings) as door:
@@ -108,7 +109,7 @@ async def serving(folder, settings=HERE, *script):
             service = Service(app.runs, app.means, whole)
             about = About(service, whole, app.means, "0", Metrics())
             keys = load_key(folder, settings.key)
-            server = Serving(service, about, settings, keys, door)
+            server = Serving(service, about, settings, keys, door, callers)
             ready = anyio.Event()
             async with task_group() as tasks, aiohttp.ClientSession() as http:
                 tasks.start_soon(server.serve, ready.set)
@@ -123,6 +124,27 @@ async def test_a_server_is_there_when_it_says_so_and_gone_when_it_has_left(tmp_p
             assert (answer.status, (await answer.json())["status"]) == (200, "ok")
     with pytest.raises(ConnectionRefusedError), socket.socket() as line:
         line.connect(("127.0.0.1", int(where.rpartition(":")[2])))
+
+
+async def test_who_has_all_connections_that_an_address_may_have_is_told_so_until_one_has_gone(
+    tmp_path,
+):
+    everybody = Callers(lambda client: "here", most=2)
+    async with serving(tmp_path, callers=everybody) as (server, http, where):
+        port = int(where.rpartition(":")[2])
+        lines = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(2)]
+        async with await anyio.connect_tcp("127.0.0.1", port) as third:
+            said = await third.receive()
+            assert said.startswith(b"HTTP/1.1 429 ") and b"retry-after: 1\r\n" in said
+            with pytest.raises(anyio.EndOfStream):
+                await third.receive()
+        await lines.pop().aclose()
+        with anyio.fail_after(10):
+            while True:
+                async with http.get(f"{where}/health") as answer:
+                    if answer.status == 200:
+                        break
+        await lines.pop().aclose()
 
 
 async def test_a_server_with_a_certificate_speaks_tls_alone(tmp_path):

@@ -21,10 +21,10 @@ from typing import Any, TypeAlias
 import anyio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.config.addresses import is_loopback
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS, Secrets
 from holdfast.server.backoff import Backoff
+from holdfast.server.callers import stranger
 from holdfast.server.cors import PREFLIGHT, SHARED
 from holdfast.server.keys import LOCAL, Keys
 from holdfast.server.names import Names
@@ -199,10 +199,7 @@ class Guard:
         raise wrong_key()
 
     def _stranger(self, scope: Message) -> str:
-        """The address of who asks, if it is theirs and not on this machine."""
-        if self._settings.behind_proxy or not (client := scope.get("client")):
-            return ""
-        return "" if is_loopback(client[0]) else str(client[0])
+        return stranger(scope.get("client"), proxied=self._settings.behind_proxy)
 
     def _check_body(self, scope: Message, head: _Head) -> None:
         if int(head.values.get(b"content-length", 0)) > self._settings.body_limit:
@@ -404,7 +401,7 @@ class Connection(HttpToolsProtocol):
         # Where in its first piece a head began is not known, so that piece does not count.
         self._held = self._held + len(data) if waited and self._slow is not None else 0
         if self._held > HEAD_LIMIT:
-            self._refuse(_head_too_large())
+            self.refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -418,7 +415,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less than we do)
-        self._refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
+        self.refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
 
     def _expect_a_head(self) -> None:
         self._have_the_head()
@@ -435,9 +432,9 @@ class Connection(HttpToolsProtocol):
     def _too_slow(self) -> None:
         if not self._answering():
             late = f"no whole head of a request came within {self.patience:g} s"
-            self._refuse(Problem(408, late, code="head_timeout"))
+            self.refuse(Problem(408, late, code="head_timeout"))
 
-    def _refuse(self, refusal: Problem) -> None:
+    def refuse(self, refusal: Problem) -> None:
         self._have_the_head()
         # Not into the middle of an answer.
         if not (self._answering() and self.cycle.response_started):

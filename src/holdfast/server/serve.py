@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import socket
 import struct
-from asyncio import AbstractEventLoop, Transport
+from asyncio import AbstractEventLoop, Protocol, Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -21,9 +22,11 @@ from holdfast.config import ServerSettings
 from holdfast.errors import ConfigError
 from holdfast.server.about import About
 from holdfast.server.asgi import make_asgi
+from holdfast.server.callers import Callers, stranger
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
 from holdfast.server.openai.streams import see_off_the_deserted
+from holdfast.server.problems import too_many
 from holdfast.server.service import Service
 from holdfast.server.streams import PIECE, look_after
 
@@ -166,10 +169,16 @@ class _Connection(Connection):
 
     _caller: _Caller
 
+    def __init__(self, callers: Callers, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._callers = callers
+
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         line = Corked(transport, self.loop)
         self._caller = _Caller(line)
         super().connection_made(cast("Transport", line))
+        if not self._callers.come(self.client):
+            self.refuse(too_many("this address has as many connections as it may have"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -178,6 +187,7 @@ class _Connection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._caller.has_gone()
+        self._callers.go(self.client)
 
 
 class Serving:
@@ -190,6 +200,7 @@ class Serving:
         settings: ServerSettings,
         keys: Keys,
         door: socket.socket,
+        callers: Callers | None = None,
     ) -> None:
         self._service, self._settings, self._door = service, settings, door
         guarded = Guard(
@@ -200,10 +211,11 @@ class Serving:
             secrets=service.secrets,
             leaving=service.draining.is_set,
         )
+        callers = callers or Callers(partial(stranger, proxied=settings.behind_proxy))
         self._server = _Server(
             uvicorn.Config(
                 guarded,
-                http=_Connection,
+                http=cast("type[Protocol]", partial(_Connection, callers)),
                 ws="none",
                 lifespan="off",
                 log_config=None,
