@@ -2,6 +2,7 @@ import io
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -33,6 +34,12 @@ def test_help_lists_the_commands_and_teaches_with_an_example(capsys):
 def test_nothing_at_all_is_a_request_for_help(capsys):
     assert exit_code() == 0
     assert 'holdfast run "hello"' in capsys.readouterr().out
+
+
+def test_no_example_is_too_wide_for_a_terminal_which_would_break_it_in_two():
+    for name in _COMMANDS:
+        epilogue = import_module(f"holdfast.cli.{name}").command.help_epilogue or ""
+        assert [line for line in epilogue.splitlines() if len(line) > 80] == []
 
 
 def test_a_command_s_help_has_an_example_and_the_exit_codes(capsys):

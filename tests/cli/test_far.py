@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 import anyio
 import apsw
@@ -420,6 +423,40 @@ async def test_what_is_no_server_of_ours_is_not_understood(answer, said):
     async with strangers(lambda _, send: send(answer)) as url:
         with pytest.raises(StoreUnavailable, match=said):
             await anyio.to_thread.run_sync(Far(url, KEY).journal, "run_1")
+
+
+async def test_nor_is_it_when_a_conversation_was_to_be_taken_in_there():
+    async with strangers(lambda _, send: send(HEAD + b"welcome")) as url:
+        take_in = partial(Far(url, KEY).import_session, b"{}", as_new=False)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await anyio.to_thread.run_sync(take_in)
+
+
+@contextmanager
+def mute():
+    """The address of something that takes whatever is said to it, and never says a word. Whoever talks to
+    it is interrupted, as by Ctrl-C, and hung up on if that did not get through to them."""
+
+    def interrupt():
+        line, _ = door.accept()
+        with line:
+            line.recv(1000)
+            os.kill(os.getpid(), signal.SIGINT)
+            line.settimeout(1)
+            with suppress(TimeoutError):
+                line.recv(1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize("words", ["approve 3f9a once", "stop 3f9a", "tail 3f9a", "resume 3f9a"])
+def test_who_waits_for_a_server_that_says_nothing_leaves_by_ctrl_c(command, words):
+    with mute() as url:
+        assert command(*words.split(), "--url", url) == (130, "", "")
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"

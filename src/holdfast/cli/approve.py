@@ -78,7 +78,9 @@ def approve(
 
     approval, choice = _read(words)
     if (there := server_of(read_data(data=data), url)) is not None:
-        tool = anyio.run(_answer_far, there, run, approval, choice)
+        # Before there is a loop: here Ctrl-C ends a wait at once.
+        run_id = there.find(run)
+        tool = anyio.run(_settle, there, run_id, approval, choice)
         print(one_line(f"{tool}: {choice}"))
         return 0
     with open_shelf(data) as shelf:
@@ -96,11 +98,6 @@ def _read(words: tuple[str, ...]) -> tuple[str, Choice]:
     raise InvalidRequest(
         "an answer is once, session, always or deny, as in: holdfast approve 3f9a once"
     )
-
-
-async def _answer_far(there: Far, word: str, approval: str, choice: Choice) -> str:
-    run_id = there.find(word)
-    return await _settle(there, run_id, approval, choice)
 
 
 async def _answer(folder: Path, journal: Path, run_id: str, approval: str, choice: Choice) -> str:

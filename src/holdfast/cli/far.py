@@ -225,14 +225,16 @@ class Far:
 
     def import_session(self, body: bytes, *, as_new: bool) -> tuple[str, int]:
         path = f"/v1/sessions/import{'?as_new=true' if as_new else ''}"
-        taken = msgspec.json.decode(self._fetch("POST", path, body), type=_Taken)
+        taken = self._understood(self._fetch("POST", path, body), _Taken)
         return taken.session_id, taken.runs
 
     # --- how it is asked
 
     def _ask(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         data = None if body is None else json.dumps(body).encode()
-        told = self._fetch(method, path, data)
+        return self._understood(self._fetch(method, path, data), type)
+
+    def _understood(self, told: bytes, type: type[T]) -> T:
         try:
             return msgspec.json.decode(told, type=type)
         except ValueError as error:

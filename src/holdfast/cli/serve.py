@@ -26,7 +26,8 @@ Examples:
   holdfast serve --port 0 --data /srv/runs
   holdfast serve 2>&1 >/dev/null | jq 'select(.run_id)'
   curl -H "Authorization: Bearer $(cat ~/.local/share/holdfast/api_key)" \\
-    -H "Content-Type: application/json" -d '{{"input": "hello"}}' http://127.0.0.1:8642/v1/runs
+    -H "Content-Type: application/json" -d '{{"input": "hello"}}' \\
+    http://127.0.0.1:8642/v1/runs
 
 Exit codes:
 

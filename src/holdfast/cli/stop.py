@@ -48,7 +48,9 @@ def stop(run: RunWord, /, *, url: Url = None, data: Data = None) -> int:
     from holdfast.config import read_data
 
     if (there := server_of(read_data(data=data), url)) is not None:
-        return anyio.run(_stop_far, there, run)
+        # Before there is a loop: here Ctrl-C ends a wait at once.
+        run_id = there.find(run)
+        return anyio.run(_stop_far, there, run_id, there.journal(run_id))
 
     from holdfast.cli.screen import Screen
     from holdfast.cli.shelf import open_shelf
@@ -69,12 +71,10 @@ def stop(run: RunWord, /, *, url: Url = None, data: Data = None) -> int:
     return LEFT
 
 
-async def _stop_far(there: Far, word: str) -> int:
+async def _stop_far(there: Far, run_id: str, before: Sequence[Recorded]) -> int:
     from holdfast.cli.screen import Screen
     from holdfast.cli.terminal import Terminal
 
-    run_id = there.find(word)
-    before = there.journal(run_id)
     await there.stop(run_id, reason="holdfast stop")
     terminal = Terminal(sys.stdout)
     screen = Screen(terminal, terminal)
