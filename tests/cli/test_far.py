@@ -447,7 +447,7 @@ def mute():
                 line.recv(1000)
 
     with socket.create_server(("127.0.0.1", 0)) as door:
-        thread = threading.Thread(target=interrupt)
+        thread = threading.Thread(target=interrupt)  # noqa: TID251 (the command has the main one)
         thread.start()
         yield f"http://127.0.0.1:{door.getsockname()[1]}"
         thread.join()

@@ -49,7 +49,8 @@ command = App(
 Examples:
 
   holdfast doctor
-  holdfast doctor --json | jq -r '.checks[] | select(.state == "problem") | .remedy'
+  holdfast doctor --json \\
+    | jq -r '.checks[] | select(.state == "problem") | .remedy'
 
 Exit codes:
 

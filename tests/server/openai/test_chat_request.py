@@ -108,6 +108,24 @@ def test_tools_of_the_client_are_not_run_and_said_to_be_ignored():
     assert request.run.tools is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "functions",
+        "function_call",
+        "parallel_tool_calls",
+        "logprobs",
+        "top_logprobs",
+        "modalities",
+        "audio",
+        "prediction",
+        "web_search_options",
+    ],
+)
+def test_what_nobody_obeys_is_said_to_be_ignored(name):
+    assert read(**{name: "x"}).ignored == (name,)
+
+
 def test_a_run_comes_to_one_end():
     assert read(n=1).stream is False
     assert (refused(n=2).param, refused(n=2).code) == ("n", "unsupported_n")

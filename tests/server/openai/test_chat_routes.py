@@ -1,5 +1,7 @@
 """Chat completions over HTTP, on virtual time and without a socket."""
 
+import base64
+
 import anyio
 import pytest
 
@@ -12,6 +14,10 @@ from tests.server.host_script import ask_about_money
 from tests.server.openai.sse import DONE, events
 
 CHAT = "/v1/chat/completions"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+PICTURE = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
 
 
 def asking(*said, **fields):
@@ -101,6 +107,17 @@ async def test_options_and_instructions_reach_the_model(inside):
         assert request.instructions.endswith("Be brief.")
 
 
+async def test_a_picture_reaches_the_model_and_is_looked_at_as_closely_as_was_asked(inside):
+    model = ScriptedModel(["A dot."])
+    async with inside(model) as served:
+        picture = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}
+        await served.post(CHAT, asking([{"type": "text", "text": "What is this?"}, picture]))
+        request = model.requests[-1]
+        said, seen = request.messages[-1].parts
+        assert (said.text, seen.detail) == ("What is this?", "low")
+        assert request.blobs == {seen.blob.sha256: PIXEL}
+
+
 async def test_tools_of_the_client_are_not_used_and_that_is_said(inside):
     async with inside(ScriptedModel(*[["Hi"]] * 3)) as served:
         tools = [{"type": "function", "function": {"name": "f"}}]
@@ -129,6 +146,8 @@ async def test_a_run_that_fails_without_a_word_is_an_error_that_names_it(inside)
         answer = await served.post(CHAT, asking())
         assert (answer.status, answer.error["code"]) == (502, "agent_incomplete")
         assert (await runs(served))[0]["run_id"] == answer.headers["x-run-id"]
+        # Once more would be another run.
+        assert answer.headers["x-should-retry"] == "false"
 
 
 # --- sessions
@@ -185,14 +204,14 @@ async def test_a_repeat_under_the_same_key_attaches_to_the_same_run(inside, stre
 
 async def test_a_key_is_for_one_request(inside):
     async with inside(ScriptedModel(["Hi"])) as served:
-        named = {"Idempotency-Key": "k"}
-        await served.post(CHAT, asking("a"), headers=named)
-        other = await served.post(CHAT, asking("b"), headers=named)
-        assert (other.status, other.error["code"]) == (409, "idempotency_key_conflict")
-        elsewhere = await served.post(CHAT, asking("a"), headers={**named, "X-Session-Id": "s"})
-        assert elsewhere.status == 409
-        as_response = await served.post("/v1/responses", asking("a"), headers=named)
-        assert as_response.status in (400, 409)
+        named, fields = {"Idempotency-Key": "k"}, asking("a", input="a")
+        assert (await served.post(CHAT, fields, headers=named)).status == 200
+        for other in (
+            await served.post(CHAT, asking("b", input="a"), headers=named),
+            await served.post(CHAT, fields, headers={**named, "X-Session-Id": "s"}),
+            await served.post("/v1/responses", fields, headers=named),
+        ):
+            assert (other.status, other.error["code"]) == (409, "idempotency_key_conflict")
 
 
 # --- people are asked

@@ -99,14 +99,22 @@ def test_each_end_has_its_event(end, name, status):
     assert last.data["response"]["usage"]["total_tokens"] == 4
 
 
-def test_the_end_closes_what_is_open_first():
-    told = sent(journal(*CALLING, said("a"), StopRequested(), RunCancelled()))
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        ((StopRequested(), RunCancelled()), "incomplete"),
+        ((failed(), RunFailed(code="model", message="no")), "failed"),
+    ],
+)
+def test_the_end_closes_what_is_open_first(end, name):
+    told = sent(journal(*CALLING, said("a"), *end))
     assert kinds(told)[-4:] == [
         "output_text.done",
         "content_part.done",
         "output_item.done",
-        "incomplete",
+        name,
     ]
+    assert told[-2].data["item"]["status"] == "incomplete"
     assert told[-1].data["response"]["output"] == [told[-2].data["item"]]
 
 

@@ -151,6 +151,13 @@ def test_tools_of_the_client_are_not_run_and_said_to_be_ignored():
     assert request.ignored == ("tools", "tool_choice")
 
 
+@pytest.mark.parametrize(
+    "name", ["parallel_tool_calls", "max_tool_calls", "prompt", "top_logprobs"]
+)
+def test_what_nobody_obeys_is_said_to_be_ignored(name):
+    assert read(**{name: 1}).ignored == (name,)
+
+
 def test_items_that_are_only_named_are_said_to_be_ignored():
     asked = {"role": "user", "content": "and?"}
     request = read(input=["hi", {"type": "item_reference", "id": "msg_1"}, asked])

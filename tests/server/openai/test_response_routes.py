@@ -1,7 +1,5 @@
 """Responses over HTTP, on virtual time and without a socket."""
 
-import base64
-
 import anyio
 import pytest
 
@@ -9,12 +7,9 @@ from holdfast.calls.tasks import task_group
 from holdfast.errors import ModelRefused
 from holdfast.testing.scripted import ScriptedModel, Silence
 from tests.server.openai.sse import events
-from tests.server.openai.test_chat_routes import heard, runs
+from tests.server.openai.test_chat_routes import PICTURE, PIXEL, heard, runs
 
 RESPONSES = "/v1/responses"
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-)
 
 
 async def respond(served, input="hi", **fields):
@@ -50,6 +45,9 @@ async def test_a_response_is_told_whole_as_it_comes_and_later(inside):
         assert (await served.get(f"{RESPONSES}/{last['id']}")).json == last
         run_id = streamed.headers["x-run-id"]
         assert last["id"] == run_id.replace("run_", "resp_")
+        for query in ("", "?stream=true"):
+            later = await served.get(f"{RESPONSES}/{last['id']}{query}")
+            assert later.headers["x-run-id"] == run_id
         status = (await served.get(f"/v1/runs/{run_id}")).json
         assert "metadata" not in status
 
@@ -110,10 +108,14 @@ async def test_a_response_that_was_not_to_be_stored_is_not_found_later(inside):
     async with inside(ScriptedModel(["Hello!"])) as served:
         whole = await respond(served, store=False)
         assert (text(whole), whole["store"]) == ("Hello!", False)
-        assert refused(await served.get(f"{RESPONSES}/{whole['id']}")) == (
-            404,
-            "response_not_found",
-        )
+        where, missing = f"{RESPONSES}/{whole['id']}", (404, "response_not_found")
+        for path in ("", "?stream=true", "/input_items"):
+            assert refused(await served.get(where + path)) == missing
+        assert refused(await served.post(f"{where}/cancel")) == missing
+        assert refused(await served.delete(where)) == missing
+        later = await served.post(RESPONSES, {"input": "hi", "previous_response_id": whole["id"]})
+        assert refused(later) == (404, "previous_response_not_found")
+        assert len(await runs(served)) == 1
         both = await served.post(RESPONSES, {"input": "hi", "store": False, "background": True})
         assert (both.status, both.error["param"]) == (400, "background")
 
@@ -216,8 +218,8 @@ async def test_a_response_of_a_session_knows_what_was_said_in_it(inside):
 async def test_a_picture_is_gone_on_with(inside):
     model = ScriptedModel(["one"], ["two"])
     async with inside(model) as served:
-        url = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
-        parts = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": url}]
+        picture = {"type": "input_image", "image_url": PICTURE}
+        parts = [{"type": "input_text", "text": "a"}, picture]
         first = await respond(served, [{"role": "user", "content": parts}])
         await respond(served, "b", previous_response_id=first["id"])
         assert list(model.requests[-1].blobs.values()) == [PIXEL]
@@ -272,8 +274,10 @@ async def test_a_repeat_under_the_same_key_attaches_to_the_same_response(inside,
         assert len(await runs(served)) == 1
         if "background" not in fields:
             assert answers[0].body == answers[1].body
-        other = await served.post(RESPONSES, {"input": "ho", **fields}, headers=named)
-        assert refused(other) == (409, "idempotency_key_conflict")
+        elsewhere = {**named, "X-Session-Id": "s"}
+        for input, told in (("ho", named), ("hi", elsewhere)):
+            other = await served.post(RESPONSES, {"input": input, **fields}, headers=told)
+            assert refused(other) == (409, "idempotency_key_conflict")
 
 
 @pytest.mark.parametrize(("store", "status"), [(None, 404), (False, 404), (True, 200)])

@@ -1,6 +1,7 @@
 """Answers to clients that leave, and from servers that leave. `test_leaving` has the sockets."""
 
 import json
+from functools import partial
 
 import anyio
 import pytest
@@ -66,6 +67,24 @@ async def test_a_run_that_is_for_more_than_its_readers_goes_on_for_as_long_as_it
             assert await status(served) == "running"
             await anyio.sleep(20)
         assert await status(served) == "completed"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_run_goes_on_while_another_waits_for_its_answer(inside, stream):
+    async with inside(ScriptedModel(["a", Silence(4 * LINGER), "b"])) as served:
+        caller, named, answers = Leaver(), {"Idempotency-Key": "k"}, []
+
+        async def ask(**options):
+            answers.append(await served.post(CHAT, asking(stream=stream), headers=named, **options))
+
+        async with task_group() as tasks:
+            tasks.start_soon(partial(ask, caller=caller))
+            await anyio.sleep(1)
+            tasks.start_soon(ask)
+            await anyio.sleep(1)
+            caller.leave()
+        assert await status(served) == "completed"
+        assert answers[-1].status == 200
 
 
 @pytest.mark.parametrize("stream", [True, False])
