@@ -192,6 +192,10 @@ class RunStream(Stream):
             # It was deleted in the middle, and half an answer is not to pass for a whole one.
             await self.put(bytes(frames))
             self.leave()
+            # Who serves us notices a moment later that the line is gone, and would complain till then
+            # of an answer that nobody finished.
+            with anyio.move_on_after(LOOK):
+                await anyio.sleep_forever()
 
     def farewell(self) -> bytes:
         return draining(self._run_id, at=self._service.clock())

@@ -150,6 +150,17 @@ async def test_a_run_that_fails_without_a_word_is_an_error_that_names_it(inside)
         assert answer.headers["x-should-retry"] == "false"
 
 
+async def test_a_run_that_fails_in_mid_sentence_is_an_answer_that_says_so(inside):
+    async with inside(ScriptedModel(["Hel", ModelRefused("no")])) as served:
+        answer = await served.post(CHAT, asking())
+        (choice,) = answer.json["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("Hel", "error")
+        told = {
+            name: answer.headers[f"x-hermes-{name}"] for name in ("completed", "partial", "error")
+        }
+        assert told == {"completed": "false", "partial": "true", "error": "model"}
+
+
 # --- sessions
 
 
@@ -212,6 +223,7 @@ async def test_a_key_is_for_one_request(inside):
             await served.post("/v1/responses", fields, headers=named),
         ):
             assert (other.status, other.error["code"]) == (409, "idempotency_key_conflict")
+            assert other.headers["x-should-retry"] == "false"
 
 
 # --- people are asked
@@ -249,9 +261,9 @@ async def test_a_server_that_is_full_or_about_to_leave_says_when_to_come_back(in
     limits = {"max_concurrent_runs": 1, "max_queued_runs": 0}
     async with inside(ScriptedModel([Silence()]), **limits) as served:
         await served.run()
-        full = await served.post(CHAT, asking())
+        full = await served.post(CHAT, asking(), patience=1)
         assert (full.status, full.error["type"]) == (429, "rate_limit_error")
         assert full.headers["retry-after"] == "1"
         served.service.draining.set()
-        leaving = await served.post(CHAT, asking())
+        leaving = await served.post(CHAT, asking(), patience=1)
         assert (leaving.status, leaving.headers["retry-after"]) == (503, "1")

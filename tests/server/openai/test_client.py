@@ -127,6 +127,19 @@ async def test_a_response_is_cancelled_and_deleted(client):
         await client.responses.retrieve(begun.id)
 
 
+async def test_who_follows_a_response_that_is_deleted_is_cut_off_and_nobody_is_alarmed(
+    client, host
+):
+    begun = await client.responses.create(
+        model="demo", input=script(["a ", {"wait": 600}]), background=True
+    )
+    with pytest.raises(openai.APIConnectionError):
+        async for event in await client.responses.retrieve(begun.id, stream=True):
+            if event.type == "response.output_text.delta":
+                await client.responses.delete(begun.id)
+    assert host.log == ""
+
+
 async def test_what_was_asked_is_listed_page_by_page(client):
     said = [{"role": "user", "content": f"{n}"} for n in range(5)]
     response = await client.responses.create(model="demo", input=said)

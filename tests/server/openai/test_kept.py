@@ -99,12 +99,12 @@ async def test_whoever_follows_a_response_that_is_deleted_is_cut_off(inside):
             told[path] = await served.get(path)
 
         async with task_group() as tasks:
-            paths = (f"{where}?stream=true", f"/v1/runs/{run_of(begun)}/events")
-            for path in (*paths, f"/v1/runs/{run_of(begun)}?wait=60"):
+            run = f"/v1/runs/{run_of(begun)}"
+            for path in (f"{where}?stream=true", f"{run}/events", f"{run}?wait=60"):
                 tasks.start_soon(follow, path)
             await anyio.sleep(1)
             assert (await served.delete(where)).status == 200
-        *streams, waited = told.values()
+        waited, streams = told.pop(f"{run}?wait=60"), told.values()
         assert all(one.status == 200 and "Hel" in one.text for one in streams)
         assert all("stream closed" not in one.text for one in streams)
         assert refused(waited) == (404, "run_not_found")

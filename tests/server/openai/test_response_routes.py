@@ -60,6 +60,7 @@ async def test_a_response_in_the_background_is_answered_at_once_and_followed_fro
         early = await served.get(f"{where}?stream=true", patience=1)
         assert "response.output_text.delta" in [one.name for one in events(early.body)]
         whole = events((await served.get(f"{where}?stream=true")).body)
+        assert whole[0].name == "response.created"
         numbers = [one.data["sequence_number"] for one in whole]
         assert numbers == sorted(set(numbers))
         for place, number in enumerate(numbers):
@@ -184,6 +185,20 @@ async def test_a_response_goes_on_from_another_and_others_may_do_so_too(inside):
         assert heard(model)[:2] == ["a", "one"]
         assert "x" in heard(model)[-1] or "x" in heard(model)[-2]
         assert (await served.get("/v1/sessions?archived=all")).json["data"] == []
+
+
+async def test_what_failed_or_was_cancelled_is_gone_on_from_all_the_same(inside):
+    model = ScriptedModel([ModelRefused("no")], ["two"], ["thr", Silence()], ["four"])
+    async with inside(model) as served:
+        failed = await respond(served, "a")
+        await respond(served, "b", previous_response_id=failed["id"])
+        # Nobody answered the first, so they are one.
+        assert heard(model) == ["a\nb"]
+        begun = await respond(served, "c", background=True)
+        await anyio.sleep(1)
+        await served.post(f"{RESPONSES}/{begun['id']}/cancel")
+        await respond(served, "d", previous_response_id=begun["id"])
+        assert (heard(model)[0], heard(model)[-1]) == ("c", "d")
 
 
 async def test_what_has_not_ended_cannot_be_gone_on_from_yet(inside):
