@@ -291,7 +291,9 @@ def test_every_command_says_what_is_wrong_with_a_server(elsewhere, holdfast, mon
 def test_a_run_is_followed_from_elsewhere_and_left_alone(elsewhere, at_terminal, holdfast):
     run_id = asking(elsewhere)
     leaving = at_terminal("tail", run_id, "--url", elsewhere).expect("I would like to keep")
-    staying = at_terminal("tail", run_id[:12], "--url", elsewhere).expect("I would like to keep")
+    words = ("tail", run_id[:12], "--url", elsewhere)
+    staying = at_terminal(*words, columns=120).expect("I would like to keep")
+    staying.expect(f"once|session|always|deny --url {elsewhere}")
     assert leaving.type("\x03").end() == 130
     assert "Traceback" not in leaving.seen
     assert holdfast("approve", run_id, "once", "--url", elsewhere).returncode == 0

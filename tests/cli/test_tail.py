@@ -69,6 +69,15 @@ def test_it_follows_beside_the_owner_and_says_when_nobody_goes_on(at_terminal, h
     assert "✗ keep_note, denied" in follower.seen
 
 
+def test_whoever_follows_a_run_that_asks_is_shown_how_to_answer(at_terminal, keep, command):
+    run_id = keep("asking")
+    follower = at_terminal("tail", run_id, columns=120).expect("? ask needs your approval")
+    follower.expect(f"Answer: holdfast approve {run_id[:12]} apr_")
+    command("stop", run_id)
+    assert follower.end() == 0
+    assert follower.seen.count("needs your approval") == 1
+
+
 def test_leaving_it_leaves_the_run_alone(at_terminal, keep, command):
     run_id = keep("cut off")
     follower = at_terminal("tail", run_id).expect("Once upon").type("\x03")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rich.cells import chop_cells
 
 from holdfast.cli.keyboard import Keyboard
+from holdfast.cli.shelf import short
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.visible import one_line, visible
 from holdfast.core.events import ApprovalRequested, Choice
@@ -72,6 +73,16 @@ def show_request(request: ApprovalRequested, terminal: Terminal) -> None:
     if _may_stand(request):
         terminal.line("  For this session, or always, that would cover:")
         _show_exactly(request.key, terminal)
+
+
+def show_open(
+    request: ApprovalRequested, run_id: str, terminal: Terminal, *, url: str | None = None
+) -> None:
+    """The same, and how to answer it, for whoever is not asked here."""
+    show_request(request, terminal)
+    where = f" --url {url}" if url else ""
+    answer = f"{short(run_id)} {request.approval_id[:12]} once|session|always|deny{where}"
+    terminal.line(f"  Answer: holdfast approve {answer}")
 
 
 def _may_stand(request: ApprovalRequested) -> bool:

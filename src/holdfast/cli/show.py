@@ -180,15 +180,10 @@ def _standing(run_id: str, state: RunState, *, left: bool) -> list[tuple[str, st
 
 
 def _show_pending(terminal: Terminal, run_id: str, state: RunState) -> None:
-    from holdfast.cli.question import show_request
-    from holdfast.cli.shelf import short
+    from holdfast.cli.question import show_open
 
     for pending in state.pending:
-        request = pending.request
-        show_request(request, terminal)
-        name = request.approval_id[:12]
-        answer = f"holdfast approve {short(run_id)} {name} once|session|always|deny"
-        terminal.line(f"  Answer: {answer}")
+        show_open(pending.request, run_id, terminal)
 
 
 def _counted(number: int, one: str, many: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.cli.shelf import Shelf
     from holdfast.cli.terminal import Terminal
     from holdfast.core.events import Recorded
+    from holdfast.core.state import RunState
 
 #: Seconds between two looks at the file: soon after something came, and ever less often after that.
 LOOK = 0.05
@@ -75,7 +76,8 @@ def tail(
         there = server_at(url, data)
         # Before there is a loop: here Ctrl-C ends a wait at once.
         run_id = there.find(run)
-        anyio.run(_follow_far, there, run_id, there.journal(run_id), after, viewer)
+        asked = _Questions(run_id, notes, url)
+        anyio.run(_follow_far, there, run_id, there.journal(run_id), after, viewer, asked)
         return 0
     with open_shelf(data) as shelf:
         run_id = shelf.archive.find(run)
@@ -91,10 +93,11 @@ async def _follow(shelf: Shelf, run_id: str, after: int, viewer: Viewer, notes: 
     from holdfast.core.run import fold, replay
 
     journal = list(shelf.archive.events(run_id))
-    state = replay(journal)
+    state, asked = replay(journal), _Questions(run_id, notes)
     viewer.begin(run_id, journal, after=after)
     told, pause = False, LOOK
     while not state.status.final:
+        asked.show(state)
         if interrupted(state, shelf.owner) and not told:
             told = True
             notes.line(
@@ -108,20 +111,45 @@ async def _follow(shelf: Shelf, run_id: str, after: int, viewer: Viewer, notes: 
 
 
 async def _follow_far(
-    there: Far, run_id: str, journal: Sequence[Recorded], after: int, viewer: Viewer
+    there: Far,
+    run_id: str,
+    journal: Sequence[Recorded],
+    after: int,
+    viewer: Viewer,
+    asked: _Questions,
 ) -> None:
     from contextlib import aclosing
 
-    from holdfast.core.run import replay
+    from holdfast.core.run import fold, replay
 
     there.warn = viewer.warn
     viewer.begin(run_id, journal, after=after)
     state = replay(journal)
     if state.status.final:
         return
+    asked.show(state)
     async with aclosing(there.follow(run_id, after=state.seq)) as news:
         async for recorded in news:
+            state = fold(state, recorded)
             _tell(viewer, recorded, after)
+            asked.show(state)
+
+
+class _Questions:
+    """What a run asks people, each shown once: who follows it may be the one it waits for."""
+
+    def __init__(self, run_id: str, notes: Terminal, url: str | None = None) -> None:
+        self._run_id, self._notes, self._url = run_id, notes, url
+        self._shown: set[str] = set()
+
+    def show(self, state: RunState) -> None:
+        """Those that nobody has answered."""
+        from holdfast.cli.question import show_open
+
+        for pending in state.pending:
+            if (id := pending.request.approval_id) not in self._shown:
+                self._shown.add(id)
+                show_open(pending.request, self._run_id, self._notes, url=self._url)
 
 
 def _tell(viewer: Viewer, recorded: Recorded, after: int) -> None:
