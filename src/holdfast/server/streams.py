@@ -194,8 +194,7 @@ class RunStream(Stream):
             self.leave()
             # Who serves us notices a moment later that the line is gone, and would complain till then
             # of an answer that nobody finished.
-            with anyio.move_on_after(LOOK):
-                await anyio.sleep_forever()
+            await anyio.sleep(LOOK)
 
     def farewell(self) -> bytes:
         return draining(self._run_id, at=self._service.clock())
