@@ -14,12 +14,12 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 #: Kills in all, and by one process after another.
-KILLS, AT_ONCE = 200, 50
+KILLS, AT_ONCE = 100, 50
 SOAK_KILLS = 3000
 
 
 #: Kills of a run of commands.
-COMMAND_KILLS, COMMANDS_AT_ONCE = 100, 50
+COMMAND_KILLS, COMMANDS_AT_ONCE = 50, 50
 
 
 def killed(seed, kills, story="killed"):

@@ -28,7 +28,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 7
+EXAMPLES = 5
 
 #: What is told for as long as somebody listens.
 ENDLESS = {"/v1/events", "/v1/sessions/{session_id}/events"}
