@@ -180,6 +180,15 @@ async def _death(pid: int) -> None:
         os.close(descriptor)
 
 
+async def _end_of(pid: int) -> None:
+    """Like `_death`, of one that somebody else may have waited for."""
+    if hasattr(os, "pidfd_open"):
+        with suppress(ProcessLookupError):
+            await _death(pid)
+    while _alive(pid):  # noqa: ASYNC110 (where there is no event for it)
+        await anyio.sleep(_POLL)
+
+
 async def nobody_left(first: int, space: int) -> bool:
     """Whether all in a jail are dead but, it may be, its first process, which is about to end.
 
@@ -275,8 +284,8 @@ class _Family:
         with anyio.move_on_after(DYING) as dying:
             await _death(pid)
             self._process.wait()
-            while any(map(_alive, [*others, *strays])):  # noqa: ASYNC110 (nor for this)
-                await anyio.sleep(_POLL)
+            for other in (*others, *strays):
+                await _end_of(other)
             # Somebody may have left the group just before it was killed.
             strays |= self._kill_strays()
         how = "killed, and not gone within a second" if dying.cancelled_caught else "killed"
