@@ -22,7 +22,7 @@ hypothesis.settings.register_profile(
     hypothesis.settings.get_profile("desk"),
     derandomize=True,
     database=None,
-    max_examples=50,
+    max_examples=30,
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "desk")  # noqa: TID251 (not ours)
 

@@ -13,49 +13,46 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__
 #: Past this a module probably holds two.
 MOST_LINES = 450
 
-each_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
-each_file = pytest.mark.parametrize(
-    "file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE))
-)
+FILES = sorted(SOURCE.rglob("*.py"))
 
 
-@each_module
-def test_a_module_opens_with_a_sentence_about_itself(module):
-    docstring = ast.get_docstring(ast.parse(module.read_text()))
-    assert docstring, f"{module.name} needs an opening sentence"
-    first = docstring.splitlines()[0]
-    assert first.endswith((".", ":")), f"{module.name} opens with half a sentence: {first}"
-    assert not first.lower().startswith(("this module", "module ", "contains ", "todo")), (
-        f"{module.name} should say what it is about, not that it is a module"
-    )
+def test_a_module_opens_with_a_sentence_about_itself():
+    for module in MODULES:
+        docstring = ast.get_docstring(ast.parse(module.read_text()))
+        assert docstring, f"{module.name} needs an opening sentence"
+        first = docstring.splitlines()[0]
+        assert first.endswith((".", ":")), f"{module.name} opens with half a sentence: {first}"
+        assert not first.lower().startswith(("this module", "module ", "contains ", "todo")), (
+            f"{module.name} should say what it is about, not that it is a module"
+        )
 
 
-@each_module
-def test_a_module_has_a_test_file_of_its_own(module):
-    folder = ROOT / "tests" / module.parent.relative_to(SOURCE)
-    expected = folder / f"test_{module.stem.strip('_')}.py"
-    assert expected.exists(), f"{module.relative_to(ROOT)} wants {expected.relative_to(ROOT)}"
+def test_a_module_has_a_test_file_of_its_own():
+    for module in MODULES:
+        folder = ROOT / "tests" / module.parent.relative_to(SOURCE)
+        expected = folder / f"test_{module.stem.strip('_')}.py"
+        assert expected.exists(), f"{module.relative_to(ROOT)} wants {expected.relative_to(ROOT)}"
 
 
-@each_file
-def test_a_module_fits_in_the_head(file):
-    lines = len(file.read_text().splitlines())
-    assert lines <= MOST_LINES, f"split {file.name}: with {lines} lines it does more than one thing"
+def test_a_module_fits_in_the_head():
+    for file in FILES:
+        lines = len(file.read_text().splitlines())
+        assert lines <= MOST_LINES, f"split {file.name}: {lines} lines do more than one thing"
 
 
-@each_file
-def test_a_module_keeps_no_state(file):
+def test_a_module_keeps_no_state():
     """State at module level has no owner; constants, in capitals, are fine."""
-    for statement in ast.parse(file.read_text()).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                pass
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                pass
-            case _:
-                continue
-        constant = name.strip("_").isupper() or (name.startswith("__") and name.endswith("__"))
-        assert constant or not is_mutable(value), f"{file.name}:{statement.lineno}: {name}"
+    for file in FILES:
+        for statement in ast.parse(file.read_text()).body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    pass
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    pass
+                case _:
+                    continue
+            constant = name.strip("_").isupper() or (name.startswith("__") and name.endswith("__"))
+            assert constant or not is_mutable(value), f"{file.name}:{statement.lineno}: {name}"
 
 
 def is_mutable(value):

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 #: Kills in all, and by one process after another.
-KILLS, AT_ONCE = 100, 50
+KILLS, AT_ONCE = 50, 50
 SOAK_KILLS = 3000
 
 
