@@ -7,6 +7,7 @@ here, once; `holdfast.testing.contracts` holds every implementation to them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -180,12 +181,12 @@ class Journal(Protocol):
         ...
 
     async def read(
-        self, run_id: str, *, after: int = 0, deleted: bool = False
+        self, run_id: str, *, after: int = 0, deleted: bool = False, most: float = inf
     ) -> Sequence[Recorded]:
-        """Events with seq > after, in order. Raises NotFound for an unknown run.
+        """Events with seq > after, in order; `most`: at least the first that make up so many bytes.
 
-        One that was deleted is unknown but to whoever says `deleted`: who carries it, or tells what was
-        said in its session.
+        Raises NotFound for an unknown run. One that was deleted is unknown but to whoever says
+        `deleted`: who carries it, or tells what was said in its session.
         """
         ...
 

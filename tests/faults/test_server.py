@@ -127,7 +127,9 @@ async def break_off(reader, cycles):
 
 
 async def test_whoever_asks_and_does_not_read_costs_little_and_holds_nobody_up(tmp_path):
-    script = [Raw(chat_chunk(word)) for word in LONG]
+    # Short enough for all that leads up to the reply to be in somebody's buffer: they stall in that.
+    words = LONG[:600]
+    script = [Raw(chat_chunk(word)) for word in words]
     async with open_endpoint(script) as endpoint, serving(tmp_path, model_at(endpoint)) as server:
         await read_whole(server, await server.run())
         before = resident(server.process.pid)
@@ -140,7 +142,7 @@ async def test_whoever_asks_and_does_not_read_costs_little_and_holds_nobody_up(t
                 await read_whole(server, run_id)
             assert resident(server.process.pid) - before < STARING * 1e6 + A_REPLY
         # What they did not take can still be had.
-        assert await read_whole(server, run_id) == "".join(LONG)
+        assert await read_whole(server, run_id) == "".join(words)
         assert server.log == ""
 
 

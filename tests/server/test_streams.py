@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -76,10 +77,10 @@ class Reader:
 
 
 @asynccontextmanager
-async def following(*script):
-    """A run of this one reply, and how to have it read."""
+async def following(*script, folder=Path("nowhere")):
+    """A run of this one reply, and how to have it read. What is long is put in the folder."""
     async with stage(ScriptedModel(script)) as play:
-        service = Service(play.runs, play.means, Settings(data=Path("nowhere")))
+        service = Service(play.runs, play.means, Settings(data=folder))
         run_id = await play.start()
 
         async def read(reader, after=0, **state):
@@ -227,12 +228,32 @@ async def test_no_more_than_a_piece_is_on_its_way_to_a_reader_however_long_the_r
         assert max(map(len, reader.pieces)) < 2 * PIECE
 
 
-async def test_a_frame_of_any_length_goes_out_in_pieces():
-    async with following("word " * 100_000) as run:
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_frame_of_any_length_goes_out_in_pieces(tmp_path, room):
+    words = "word " * 100_000
+    async with following(words, folder=tmp_path if room else Path("nowhere")) as run:
         await run.play.ended(run.run_id)
         reader = await run.read(Reader())
         assert reader.ids == await run.places() and reader.ended
         assert max(map(len, reader.pieces)) == PIECE and len(reader.pieces) > 15
+        data = re.findall(rb"^data: (.*)$", reader.heard, re.MULTILINE)
+        assert json.loads(data[-1])["output"] == words
+        assert not [*tmp_path.iterdir()]
+
+
+async def test_a_long_frame_that_nobody_takes_is_in_a_file_and_not_in_memory(tmp_path):
+    async with following("word " * 1_000_000, folder=tmp_path) as run, task_group() as tasks:
+        before_the_reply = (await run.places())[-3]
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                tasks.start_soon(run.read, Reader(takes=2), before_the_reply)
+            await anyio.sleep(STALLED / 2)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        # What they are told has fifteen million letters.
+        assert held < 1e6
 
 
 async def test_a_reader_that_leaves_leaves_nothing_behind():

@@ -86,10 +86,20 @@ def test_a_long_run_keeps_its_end_and_crowds_out_nobody():
     assert seqs(recent, "run_0", after=0) == [1]
 
 
+def test_what_is_long_is_kept_until_more_is_written_after_it():
+    recent = Recent(most=80_000)
+    recent.keep("run_1", [said_at(1)])
+    recent.keep("run_1", [said_at(2, "x" * 10_000), said_at(3)])
+    assert (seqs(recent, after=0), seqs(recent, after=1)) == (None, [2, 3])
+    recent.keep("run_1", [said_at(4)])
+    assert (seqs(recent, after=2), seqs(recent, after=3)) == (None, [4])
+    assert recent.size < 1000
+
+
 def test_what_is_too_large_to_be_kept_leaves_no_gap():
     recent = Recent(most=80_000)
     recent.keep("run_1", [said_at(1)])
-    recent.keep("run_1", [said_at(2, "x" * 10_000)])
+    recent.keep("run_1", [said_at(2, "x" * 20_000)])
     assert (recent.size, seqs(recent, after=0), seqs(recent, after=1)) == (0, None, None)
     recent.keep("run_1", [said_at(3)])
     assert (seqs(recent, after=1), seqs(recent, after=2)) == (None, [3])

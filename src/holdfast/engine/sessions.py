@@ -49,8 +49,9 @@ Badge: TypeAlias = Literal["idle", "running", "waiting", "failed", "damaged"]
 #: Messages that may wait in one session.
 MOST_WAITING = 100
 
-#: Runs that are looked at together.
+#: Runs that are looked at together, and bytes of one that are told together.
 _STRIDE = 32
+_PAGE = 256 * 1024
 
 #: What is raised where a run's journal makes no sense. Those around it go on.
 _DAMAGE = (JournalDamaged, IllegalEvent)
@@ -303,9 +304,13 @@ class Sessions:
     ) -> AsyncGenerator[Heard, None]:
         run_id = ids[ordinal]
         try:
-            journal = await self._store.read(run_id, after=mark.seq(ordinal), deleted=True)
+            while ordinal in mark.open and (
+                journal := await self._store.read(
+                    run_id, after=mark.seq(ordinal), deleted=True, most=_PAGE
+                )
+            ):
+                for recorded in journal:
+                    mark = mark.heard(ordinal, recorded)
+                    yield Heard(mark, recorded.at, recorded.event, run_id, ordinal, recorded)
         except (NotFound, JournalDamaged):
             return  # it may still arrive, or never be read again
-        for recorded in journal:
-            mark = mark.heard(ordinal, recorded)
-            yield Heard(mark, recorded.at, recorded.event, run_id, ordinal, recorded)

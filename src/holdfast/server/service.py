@@ -131,6 +131,8 @@ class Service:
         self._room = Room(
             settings.max_concurrent_runs, settings.max_queued_runs, means.store.census
         )
+        #: Where what waits for somebody may be put.
+        self.folder = settings.data
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
         self.attendance, self.unheard = Attendance(), Unheard()

@@ -1,18 +1,22 @@
 """Events to one reader, for as long as both last: those of a run, or of whatever else is told.
 
-A reader is a place in the journal and the bytes on their way to it. One that stalls costs no more
-than that, and is hung up on in the end. A stream that has to be left while its run goes on is
-never ended properly: whoever reads it must not take that for the end of the run.
+A reader is a place in the journal and the bytes on their way to it, of which few are held in
+memory. One that stalls costs no more than that, and is hung up on in the end. A stream that has to
+be left while its run goes on is never ended properly: whoever reads it must not take that for the
+end of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, aclosing, closing, suppress
+from io import BytesIO
 from math import inf
-from typing import Any, Protocol
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -31,6 +35,9 @@ LOOK = 1.0
 #: Bytes that are put together before they are sent, where there is more to tell; and the most
 #: that are sent at once, so that no more than this waits in the line of a reader that is slow.
 PIECE = 64 * 1024
+
+#: Bytes past which what is on its way is held in a file.
+LONG = 256 * 1024
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -120,15 +127,20 @@ class Stream(ABC):
 
     async def put(self, frames: bytes, *, last: bool = False) -> None:
         async with self._busy:
-            if self._over:
-                return
-            self._over = last
-            for start in range(0, len(frames), PIECE):
-                self._spoke = self._began = self._time()
-                piece = frames if len(frames) <= PIECE else frames[start : start + PIECE]
-                more = not last or start + PIECE < len(frames)
-                await self._ask({"type": "http.response.body", "body": piece, "more_body": more})
-            self._began = inf
+            left = len(frames)
+            with closing(_pieces(frames, self._service.folder)) as pieces:
+                # Whoever takes their time over what is long is not waited for with all of it in hand.
+                del frames
+                for piece in pieces:
+                    if self._over:
+                        return
+                    self._spoke = self._began = self._time()
+                    left -= len(piece)
+                    more = not last or left > 0
+                    await self._ask(
+                        {"type": "http.response.body", "body": piece, "more_body": more}
+                    )
+            self._over, self._began = self._over or last, inf
 
     # --- what is done for all readers at once ------------------------------------------------
 
@@ -179,18 +191,17 @@ class RunStream(Stream):
         async with aclosing(self._service.follow(self._run_id)) as events:
             async for recorded in events:
                 frames += self._view.frames(recorded)
-                ended = isinstance(recorded.event, FINAL)
+                late, ended = recorded.seq >= self._known, isinstance(recorded.event, FINAL)
+                # It may be long, and is not needed while somebody takes their time.
+                del recorded
                 if ended:
+                    frames += CLOSED
                     break
-                if frames and (recorded.seq >= self._known or len(frames) >= PIECE):
-                    told = bytes(frames)
-                    frames.clear()
-                    await self.put(told)
-        if ended:
-            await self.put(bytes(frames + CLOSED), last=True)
-        else:
+                if frames and (late or len(frames) >= PIECE):
+                    await self.put(_taken(frames))
+        await self.put(_taken(frames), last=ended)
+        if not ended:
             # It was deleted in the middle, and half an answer is not to pass for a whole one.
-            await self.put(bytes(frames))
             self.leave()
             # Who serves us notices a moment later that the line is gone, and would complain till then
             # of an answer that nobody finished.
@@ -198,6 +209,35 @@ class RunStream(Stream):
 
     def farewell(self) -> bytes:
         return draining(self._run_id, at=self._service.clock())
+
+
+def _taken(frames: bytearray) -> bytes:
+    """What has gathered, which begins anew."""
+    told = bytes(frames)
+    frames.clear()
+    return told
+
+
+def _pieces(frames: bytes, folder: Path) -> Generator[bytes, None, None]:
+    """As they are sent, and only the one on its way in memory if they are long."""
+    with _held(frames, folder) as held:
+        del frames
+        while piece := held.read(PIECE):
+            yield piece
+
+
+def _held(frames: bytes, folder: Path) -> IO[bytes]:
+    """What is long is in a file without a name. It is written at once, without another thread: that
+    takes a tenth of what it took to put the frame together, and many who come at once are not all
+    put together before the first is written. Without room on the disk, memory has to do."""
+    if len(frames) > LONG:
+        with suppress(OSError), ExitStack() as stack:
+            file = stack.enter_context(TemporaryFile(dir=folder, buffering=0))
+            if file.write(frames) == len(frames):
+                file.seek(0)
+                stack.pop_all()
+                return file
+    return BytesIO(frames)
 
 
 async def look_after(service: Service) -> None:

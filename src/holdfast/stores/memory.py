@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from itertools import dropwhile
+from math import inf
 from time import time  # noqa: TID251 - a default; whoever cares gives their own
 
 import anyio
@@ -41,6 +42,7 @@ from holdfast.ports import Census, Entry, ListPlace, Member, Once, SessionEntry
 from holdfast.stores.batch import stop_deleted, stopped
 from holdfast.stores.memory_runs import Ready, Requests, Run
 from holdfast.stores.memory_sessions import MemorySessions, Session
+from holdfast.stores.recent import beginning
 from holdfast.stores.watchers import Watchers
 
 
@@ -147,10 +149,10 @@ class MemoryStore:
         run.deleted_at = self._now()
 
     async def read(
-        self, run_id: str, *, after: int = 0, deleted: bool = False
+        self, run_id: str, *, after: int = 0, deleted: bool = False, most: float = inf
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
-        return self._find(run_id, deleted=deleted).log[after:]
+        return beginning(self._find(run_id, deleted=deleted).log[after:], most)
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         run = self._find(run_id)
@@ -159,11 +161,10 @@ class MemoryStore:
             for recorded in run.log[after:]:
                 after = recorded.seq
                 yield recorded
-            if len(run.log) > after:
-                continue
-            if run.ended:
-                return
-            await news.wait()
+            if len(run.log) <= after:
+                if run.ended:
+                    return
+                await news.wait()
 
     def changes(self) -> AsyncGenerator[str, None]:
         return self._watchers.changes()
@@ -230,8 +231,7 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         ids = list(enumerate(self._sessions.find(session_id).runs, 1))
         earlier = ids if before is None else ids[: max(before - 1, 0)]
-        newest = earlier[::-1][:limit]
-        return [Member(ordinal, id, self._runs[id].ended) for ordinal, id in newest]
+        return [Member(at, id, self._runs[id].ended) for at, id in earlier[::-1][:limit]]
 
     async def stirs(self, session_id: str) -> AsyncGenerator[None, None]:
         self._sessions.find(session_id)

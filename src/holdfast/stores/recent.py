@@ -20,14 +20,25 @@ from holdfast.core.session import Noted
 #: Events of runs, or of sessions.
 Kept = TypeVar("Kept", Recorded, Noted)
 
-#: Bytes of all that is kept, about, and the part of them that one run may take up.
+#: Bytes of all that is kept, about; the part of them that one run may take up; and what was written
+#: at once, which may be a long reply: whoever reads it shares this one, or has one of their own.
 MOST = 32 * 1024 * 1024
 SHARE = 1 / 8
+LARGEST = 1 / 2
 
 #: Bytes that a run and an event take up, about, beside the bodies. A body counts twice: as bytes,
 #: and as the event in it.
 _RUN = 500
 _EVENT = 300
+
+
+def beginning(events: Sequence[Kept], most: float) -> Sequence[Kept]:
+    """Those that make up `most` bytes, or all of them."""
+    for count, recorded in enumerate(events, 1) if most < inf else ():
+        most -= len(recorded.body)
+        if most <= 0:
+            return events[:count]
+    return events
 
 
 class _Tail(Struct, Generic[Kept], gc=False):
@@ -39,7 +50,7 @@ class _Tail(Struct, Generic[Kept], gc=False):
 
 class Recent(Generic[Kept]):
     def __init__(self, *, most: int = MOST) -> None:
-        self._most, self._share = most, int(most * SHARE)
+        self._most, self._share, self._largest = most, most * SHARE, most * LARGEST
         self._tails: OrderedDict[str, _Tail[Kept]] = OrderedDict()
         #: Bytes of all that is kept, about.
         self.size = 0
@@ -52,7 +63,7 @@ class Recent(Generic[Kept]):
         tail = self._tails.get(run_id)
         if tail is None or tail.size + size > self._share:
             self.forget(run_id)
-            if _RUN + size > self._share:
+            if _RUN + size > self._largest:
                 return
             tail = self._tails[run_id] = _Tail([], _RUN)
             self.size += _RUN
@@ -72,12 +83,7 @@ class Recent(Generic[Kept]):
         if tail is None or (first := tail.events[0].seq) > after + 1:
             return None
         start = after + 1 - first
-        found = tail.events[start : None if limit is None else start + limit]
-        for count, recorded in enumerate(found, 1) if most < inf else ():
-            most -= len(recorded.body)
-            if most <= 0:
-                return found[:count]
-        return found
+        return beginning(tail.events[start : None if limit is None else start + limit], most)
 
     def ended(self, run_id: str) -> bool:
         """Whether the run is known here to have ended."""

@@ -8,6 +8,7 @@ in the journal, and costs no more than that.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -18,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, time  # noqa: TID251 - a default; whoever cares gives their own
@@ -160,13 +162,13 @@ class SqliteStore:
         await self._writer.ask(Ledger.delete, run_id, pack_events((stop_deleted(by),)), by)
 
     async def read(
-        self, run_id: str, *, after: int = 0, deleted: bool = False
+        self, run_id: str, *, after: int = 0, deleted: bool = False, most: float = inf
     ) -> Sequence[Recorded]:
         self._check_open()
-        events = self._recent.past(run_id, after)
+        events = self._recent.past(run_id, after, most=most)
         if events is None:
             events = await self._read(
-                lambda db: read(db, find(db, run_id, deleted=deleted)[0], after=after)
+                lambda db: read(db, find(db, run_id, deleted=deleted)[0], after=after, most=most)
             )
         return events
 
@@ -178,18 +180,18 @@ class SqliteStore:
         try:
             while True:
                 news = feed.news
-                events, ended = await self._page(run_id, after)
-                begun = True
-                for recorded in events:
-                    after = recorded.seq
-                    yield recorded
-                if events and not isinstance(events[-1].event, FINAL):
-                    continue
-                if events or ended:
+                page, ended = await self._page(run_id, after)
+                begun, more = True, bool(page)
+                while page:
+                    after = page[0].seq
+                    # It may be long, and whoever follows may take their time over it.
+                    yield page.popleft()
+                if ended:
                     return  # the end was among them, or whoever follows had seen it before
-                if self._lost:
-                    raise self._lost
-                await news.wait()
+                if not more:
+                    if self._lost:
+                        raise self._lost
+                    await news.wait()
         except NotFound:
             if not begun:
                 raise  # else it was deleted meanwhile
@@ -336,15 +338,15 @@ class SqliteStore:
 
     # --- the two threads
 
-    async def _page(self, run_id: str, after: int) -> tuple[Sequence[Recorded], bool]:
-        """What comes right after `after`, and whether nothing follows if that is nothing."""
+    async def _page(self, run_id: str, after: int) -> tuple[deque[Recorded], bool]:
+        """What comes right after `after`, and whether nothing follows on it."""
         events = self._recent.past(run_id, after, limit=PAGE, most=PAGE_BYTES)
-        if events is not None:
-            return events, self._recent.ended(run_id)
-        page: tuple[Sequence[Recorded], bool] = await self._read(
-            lambda db: read_page(db, run_id, after=after, limit=PAGE, most=PAGE_BYTES)
-        )
-        return page
+        ended = self._recent.ended(run_id)
+        if events is None:
+            events, ended = await self._read(
+                lambda db: read_page(db, run_id, after=after, limit=PAGE, most=PAGE_BYTES)
+            )
+        return deque(events), isinstance(events[-1].event, FINAL) if events else ended
 
     async def _read(self, look: Callable[[apsw.Connection], Any]) -> Any:
         def work() -> Any:
@@ -434,8 +436,8 @@ async def open_sqlite(
     """The store in this file, created if it is not there. One process at a time may write it.
 
     `checkpoint` is how many pages the log may have before it is copied into the database, `recent`
-    how many bytes of what was committed lately are kept at hand.
-    Raises StoreError if the file cannot be used, and StoreFull if that is for want of space.
+    how many bytes of what was committed lately are kept at hand. Raises StoreError if the file cannot
+    be used, and StoreFull if that is for want of space.
     """
     store = SqliteStore(path, now=now, vfs=vfs, checkpoint=checkpoint, recent=recent)
     await store._writer.start()  # noqa: SLF001 - opening is this function's business

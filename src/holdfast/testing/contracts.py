@@ -99,9 +99,9 @@ class StoreContract:
         await store.append(lease, STARTED, CALLED, seen=1)
         news = await store.append(lease, said("a"), said("b"), seen=3)
         assert [recorded.seq for recorded in news] == [4, 5]
-        journal = await store.read("run_1")
-        assert [recorded.seq for recorded in journal] == [1, 2, 3, 4, 5]
+        assert [recorded.seq for recorded in await store.read("run_1")] == [1, 2, 3, 4, 5]
         assert [recorded.seq for recorded in await store.read("run_1", after=3)] == [4, 5]
+        assert [recorded.seq for recorded in await store.read("run_1", after=2, most=1)] == [3]
         assert list(await store.read("run_1", after=99)) == []
 
     async def test_bytes_are_kept_as_they_were_written(self, store: Store) -> None:

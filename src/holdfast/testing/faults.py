@@ -15,6 +15,7 @@ from every call: what the process would have done next never reaches anyone.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 import anyio
@@ -130,9 +131,11 @@ class FaultyStore:
         await self._write(lambda: self._store.delete(run_id, by=by))
 
     async def read(
-        self, run_id: str, *, after: int = 0, deleted: bool = False
+        self, run_id: str, *, after: int = 0, deleted: bool = False, most: float = inf
     ) -> Sequence[Recorded]:
-        return await self._call(lambda: self._store.read(run_id, after=after, deleted=deleted))
+        return await self._call(
+            lambda: self._store.read(run_id, after=after, deleted=deleted, most=most)
+        )
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         async for recorded in self._store.follow(run_id, after=after):
