@@ -119,7 +119,7 @@ async def test_a_stop_of_what_has_ended_is_answered_as_configured(inside, config
             assert answer.json == {"run_id": run_id, "status": "ended"}
 
 
-@pytest.mark.parametrize("wait", ["soon", "-1", "nan", "inf", "1e12"])
+@pytest.mark.parametrize("wait", ["soon", "-1", "-0.5", "nan", "inf", "1e12"])
 async def test_a_wait_that_is_no_number_of_seconds_is_refused(inside, wait):
     async with inside(ScriptedModel([Silence()])) as served:
         answer = await served.get(f"/v1/runs/{await served.run()}?wait={wait}")

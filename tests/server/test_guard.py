@@ -547,9 +547,10 @@ async def test_the_rest_of_an_unwanted_body_is_waited_for_a_short_while():
         assert anyio.current_time() - began < 5
 
 
-async def test_a_body_that_stops_arriving_is_given_up():
+@pytest.mark.parametrize("begun", [b"", b"abc"])
+async def test_a_body_that_stops_arriving_is_given_up(begun):
     async with serving(patience=0.2) as here, connected(here) as client:
-        await client.write(request("/echo", BEARER, JSON, length(10), method="POST", body=b"abc"))
+        await client.write(request("/echo", BEARER, JSON, length(10), method="POST", body=begun))
         found = await client.read()
         assert (found.status, found.error["code"]) == (408, "body_timeout")
         assert await client.closed()
