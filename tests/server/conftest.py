@@ -320,7 +320,9 @@ class Inside:
         self.about = About(self.service, settings, app.means, "1.2.3", metrics)
         self.asgi = make_asgi(self.service, self.about)
 
-    async def ask(self, method, path, body=b"", headers=(), patience=float("inf"), caller=None):
+    async def ask(
+        self, method, path, body=b"", headers=(), patience=float("inf"), caller=None, welcome=None
+    ):
         """The answer, or what there is of it after so many seconds."""
         sent = []
         path, _, query = path.partition("?")
@@ -339,6 +341,8 @@ class Inside:
             "client": ("127.0.0.1", 1),
             "state": {"principal": "ada", "caller": caller or Present()},
         }
+        if welcome:
+            scope["state"]["welcome"] = welcome
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive():

@@ -1,10 +1,16 @@
+import json
+
+import anyio
 import pytest
 from litestar.exceptions import InternalServerException
 
+from holdfast.calls.tasks import task_group
 from holdfast.config import ServerSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Review
 from holdfast.server.asgi import ROUTES, make_asgi
+from holdfast.server.keys import LOOK
+from holdfast.server.openai.streams import LINGER
 from holdfast.server.reference import DOCUMENT
 from holdfast.server.service import Service
 from holdfast.testing.scripted import Call, ScriptedModel, ScriptedTool, Silence
@@ -21,7 +27,7 @@ class Broken(Service):
 
     unforeseen = KeyError("the password is 1234")
 
-    async def status(self, run_id, *, wait=0.0):
+    async def status(self, run_id, **how):
         raise self.unforeseen
 
     async def journal(self, run_id, *, after=0):
@@ -124,6 +130,46 @@ async def test_a_wait_that_is_no_number_of_seconds_is_refused(inside, wait):
     async with inside(ScriptedModel([Silence()])) as served:
         answer = await served.get(f"/v1/runs/{await served.run()}?wait={wait}")
         assert (answer.status, answer.error["param"]) == (400, "wait")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("GET", "/v1/runs/{}?wait=60", None),
+        ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("POST", "/v1/responses", {"input": "hi"}),
+        ("POST", "/api/sessions/s/chat", {"message": "hi"}),
+    ],
+)
+async def test_whoever_waits_with_a_key_that_opens_no_more_is_told_so(inside, asked):
+    method, path, fields = asked
+    async with inside(ScriptedModel(["half", Silence()], ["half", Silence()])) as served:
+        await served.post("/api/sessions", {"id": "s"})
+        path, answers, keys = path.format(await served.run()), [], ["phone"]
+        body = json.dumps(fields).encode() if fields else b""
+
+        async def ask():
+            answers.append(await served.ask(method, path, body, welcome=lambda: keys[0]))
+
+        async with task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.sleep(5)
+            assert answers == []
+            keys[0] = None
+            # Some see to it first that no run goes on for nobody.
+            await anyio.sleep(LOOK + LINGER + 1)
+            (answer,) = answers
+        assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_run_that_ended_after_the_key_was_taken_away_is_not_told_of(inside):
+    async with inside(ScriptedModel([Silence(5), "Hello"])) as served:
+        began, run_id = anyio.current_time(), await served.run()
+        answer = await served.get(
+            f"/v1/runs/{run_id}?wait=60",
+            welcome=lambda: "phone" if anyio.current_time() < began + 4.9 else None,
+        )
+        assert answer.status == 401 and b"Hello" not in answer.body
 
 
 # --- what goes wrong

@@ -8,6 +8,7 @@ import struct
 import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 
@@ -256,6 +257,27 @@ def test_no_reader_takes_a_stream_that_is_left_for_a_whole_one(tmp_path):
 async def begun(http, where):
     async with http.post(f"{where}/v1/runs", json={"input": "a"}, headers=BEARER) as answer:
         return (await answer.json())["run_id"]
+
+
+async def test_whoever_waits_with_a_key_that_is_taken_off_the_list_is_sent_away(tmp_path):
+    listed, phone = tmp_path / "keys", "the-key-of-the-phone"
+    listed.write_text(f"phone {sha256(phone.encode()).hexdigest()}\n")
+    listed.chmod(0o600)
+    async with serving(tmp_path, HERE, "half ", Silence()) as (_, http, where):
+        waited = f"{where}/v1/runs/{await begun(http, where)}?wait=60"
+        async with task_group() as tasks:
+
+            async def ask():
+                bearer = {"Authorization": f"Bearer {phone}"}
+                with anyio.fail_after(20):
+                    async with http.get(waited, headers=bearer) as answer:
+                        error = (await answer.json())["error"]
+                        assert (answer.status, error["code"]) == (401, "invalid_api_key")
+
+            tasks.start_soon(ask)
+            # It has begun by then, or is refused all the same.
+            await anyio.sleep(0.1)
+            listed.write_text("")
 
 
 async def test_whoever_does_not_read_is_still_being_told(tmp_path):

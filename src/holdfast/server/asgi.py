@@ -34,7 +34,17 @@ from holdfast.server.problems import (
 )
 from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, starting, taking
 from holdfast.server.requests import cursor
-from holdfast.server.routing import Ask, Frame, RunId, Streamed, TheService, asking, refusals, who
+from holdfast.server.routing import (
+    Ask,
+    Frame,
+    RunId,
+    Streamed,
+    TheService,
+    asking,
+    refusals,
+    welcome,
+    who,
+)
 from holdfast.server.service import Page, Service
 from holdfast.server.session_routes import SESSION_ROUTES
 from holdfast.server.status import Status
@@ -148,6 +158,7 @@ async def list_runs(
 
 @get("/v1/runs/{run_id:str}", responses=refusals(404), summary="How a run stands")
 async def read_run(
+    request: Ask,
     service: TheService,
     run_id: RunId,
     wait: Annotated[
@@ -158,7 +169,7 @@ async def read_run(
     ] = None,
 ) -> Status:
     """With `wait`, once it has ended or that many seconds have passed."""
-    return await service.status(run_id, wait=_seconds(wait))
+    return await service.status(run_id, wait=_seconds(wait), welcome=welcome(request))
 
 
 @get(

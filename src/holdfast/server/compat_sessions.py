@@ -39,6 +39,7 @@ from holdfast.server.routing import (
     TheService,
     asking,
     refusals,
+    welcome,
     who,
 )
 from holdfast.server.service import Service, Submitted
@@ -266,7 +267,7 @@ async def _outcome(request: Ask, service: Service, run_id: str) -> Status:
     told: Status | None = None
     with anyio.CancelScope() as waiting:
         request.scope["state"]["caller"].when_gone(waiting.cancel)
-        told = await service.outcome(run_id)
+        told = await service.outcome(run_id, welcome=welcome(request))
     if told is None or told.status not in ("completed", "failed", "cancelled"):
         raise draining()
     if told.status != "completed":

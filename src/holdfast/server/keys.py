@@ -19,6 +19,7 @@ from hmac import compare_digest
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from time import monotonic
+from typing import TypeAlias
 
 from holdfast.errors import ConfigError
 
@@ -49,6 +50,15 @@ _log = logging.getLogger("holdfast.server")
 
 #: Somebody may have put a link or a pipe there: the first is not followed, nor the second waited for.
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+#: Says who asks, or None once the key they came with opens no more.
+Welcome: TypeAlias = Callable[[], str | None]
+
+
+def always() -> str:
+    """For who came with what nobody can take away."""
+    return ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.errors import HoldfastError
 from holdfast.server.conversations import Conversations
+from holdfast.server.keys import Welcome, always
 from holdfast.server.problems import Asked, Envelope, problem
 from holdfast.server.service import Service
 from holdfast.server.streams import Stream
@@ -63,3 +64,9 @@ def asking(what: Asked) -> Iterator[None]:
 
 def who(request: Ask) -> str:
     return str(request.scope["state"].get("principal", ""))
+
+
+def welcome(request: Ask) -> Welcome:
+    """To look whether they still are, while they wait."""
+    found: Welcome = request.scope["state"].get("welcome", always)
+    return found

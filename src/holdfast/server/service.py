@@ -39,6 +39,7 @@ from holdfast.ports import Entry, Once
 from holdfast.server import problems, requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
+from holdfast.server.keys import LOOK, Welcome, always
 from holdfast.server.problems import (
     draining,
     holds_a_secret,
@@ -46,6 +47,7 @@ from holdfast.server.problems import (
     malformed,
     session_busy,
     too_many,
+    wrong_key,
 )
 from holdfast.server.room import Room
 from holdfast.server.status import Status, damaged, last_event, status, waits_behind
@@ -249,31 +251,39 @@ class Service:
 
     # --- how things stand
 
-    async def status(self, run_id: str, *, wait: float = 0.0, deleted: bool = False) -> Status:
-        """How the run stands, once it has ended or that many seconds have passed."""
+    async def status(
+        self, run_id: str, *, wait: float = 0.0, deleted: bool = False, welcome: Welcome = always
+    ) -> Status:
+        """How the run stands, once it has ended or that many seconds have passed. Raises Problem for
+        one who is no longer welcome."""
         journal = await self._store.read(run_id, deleted=deleted)
         if wait and not isinstance(journal[-1].event, FINAL):
-            await self._end(run_id, after=journal[-1].seq, seconds=min(wait, LONGEST_WAIT))
+            seconds = min(wait, LONGEST_WAIT)
+            await self._end(run_id, after=journal[-1].seq, seconds=seconds, welcome=welcome)
             journal = await self._store.read(run_id)
         return await self._status(run_id, journal)
 
-    async def outcome(self, run_id: str) -> Status:
+    async def outcome(self, run_id: str, *, welcome: Welcome = always) -> Status:
         """How the run ended, however long that takes; or how it stands when the server leaves."""
-        await self._end(run_id, after=0, seconds=inf)
+        await self._end(run_id, after=0, seconds=inf, welcome=welcome)
         return await self.status(run_id)
 
-    async def _end(self, run_id: str, *, after: int, seconds: float) -> None:
-        """Until it has ended, that long, or as long as there is a server."""
+    async def _end(self, run_id: str, *, after: int, seconds: float, welcome: Welcome) -> None:
+        """Until it has ended, that long, or as long as there is a server and who asks is welcome."""
         with anyio.move_on_after(seconds):
             async with task_group() as tasks:
-                tasks.start_soon(self._leave, tasks.cancel_scope)
+                tasks.start_soon(self._leave, tasks.cancel_scope, welcome)
                 async with aclosing(self._store.follow(run_id, after=after)) as events:
                     async for _ in events:
                         pass
                 tasks.cancel_scope.cancel()
+        if welcome() is None:
+            raise wrong_key()
 
-    async def _leave(self, waiting: anyio.CancelScope) -> None:
-        await self.left.wait()
+    async def _leave(self, waiting: anyio.CancelScope, welcome: Welcome) -> None:
+        while not self.left.is_set() and welcome() is not None:
+            with anyio.move_on_after(inf if welcome is always else LOOK):
+                await self.left.wait()
         waiting.cancel()
 
     async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:

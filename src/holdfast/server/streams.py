@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 from holdfast.calls.tasks import task_group
 from holdfast.core.events import FINAL, Recorded
 from holdfast.server.frames import CLOSED, KEEPALIVE, Projection, draining, retracted_attempts
+from holdfast.server.keys import Welcome, always
 from holdfast.server.service import Service
 
 #: Seconds between two signs of life, and until a reader that takes nothing is given up; and how
@@ -82,8 +83,7 @@ class Stream(ABC):
         self._spoke = 0.0
         #: Since when something is being sent.
         self._began = inf
-        #: Says who asks, or nothing once their key opens no more.
-        self._opens: Callable[[], str | None] = lambda: ""
+        self._opens: Welcome = always
 
     @abstractmethod
     async def prepare(self) -> None:

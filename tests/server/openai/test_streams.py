@@ -55,6 +55,22 @@ async def test_a_run_whose_reader_left_is_stopped_to_the_second(inside, stream):
         assert await status(served) == "cancelled"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_run_whose_reader_may_read_no_more_is_stopped_as_if_they_had_left(inside, stream):
+    async with inside(ScriptedModel(["a", Silence()])) as served, task_group() as tasks:
+        caller, keys, fields = Leaver(), ["phone"], asking(stream=stream)
+        ask = partial(served.post, CHAT, fields, caller=caller, welcome=lambda: keys[0])
+        tasks.start_soon(look_after, served.service)
+        tasks.start_soon(ask)
+        await anyio.sleep(1)
+        keys[0] = None
+        await anyio.sleep(LINGER)
+        assert await status(served) == "running"
+        await anyio.sleep(LOOK + 0.2)
+        assert await status(served) == "cancelled"
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_run_that_is_for_more_than_its_readers_goes_on_for_as_long_as_it_takes(inside):
     async with inside(ScriptedModel(["a", Silence(60), "b"])) as served:
         async with task_group() as tasks:

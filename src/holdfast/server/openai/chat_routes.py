@@ -18,7 +18,7 @@ from holdfast.server.openai.streams import ChatStream, ended
 from holdfast.server.openai.taking import take_chat
 from holdfast.server.problems import Problem
 from holdfast.server.reference import taking
-from holdfast.server.routing import Ask, Streamed, TheService, refusals, who
+from holdfast.server.routing import Ask, Streamed, TheService, refusals, welcome, who
 
 TheAbout = NamedDependency[SkipValidation[About]]
 Key = Annotated[
@@ -77,7 +77,7 @@ async def complete_chat(
     )
     if taken.asked.stream:
         return Streamed(ChatStream(service, taken.run_id, taken=taken))
-    journal = await ended(service, taken, caller, by=who(request))
+    journal = await ended(service, taken, caller, by=who(request), welcome=welcome(request))
     state = replay(journal)
     try:
         told = chat_completion(taken.run_id, state, created=journal[0].at)

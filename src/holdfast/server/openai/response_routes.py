@@ -17,7 +17,7 @@ from holdfast.server.openai.streams import ResponseStream, begun, ended
 from holdfast.server.openai.taking import take_response
 from holdfast.server.problems import malformed
 from holdfast.server.reference import taking
-from holdfast.server.routing import Ask, Streamed, TheService, refusals, who
+from holdfast.server.routing import Ask, Streamed, TheService, refusals, welcome, who
 
 Id = Annotated[str, PathParameter(description="The response's id.")]
 _FLAGS = {None: False, "": False, "false": False, "true": True}
@@ -49,7 +49,7 @@ async def create_response(
     if taken.asked.background:
         journal = await begun(service, taken, caller)
     else:
-        journal = await ended(service, taken, caller, by=principal)
+        journal = await ended(service, taken, caller, by=principal, welcome=welcome(request))
     told = Found(taken.run_id, journal).told
     return Response(told, status_code=200, headers=taken.headers)
 

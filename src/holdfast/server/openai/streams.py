@@ -18,13 +18,14 @@ from holdfast.core.events import FINAL, Recorded, RunAccepted
 from holdfast.errors import HoldfastError, NotFound, RunFinished
 from holdfast.ports import Once, Store
 from holdfast.server.frames import retracted_attempts
+from holdfast.server.keys import Welcome, always
 from holdfast.server.openai.chat_frames import ChatProjection
 from holdfast.server.openai.kept import Found
 from holdfast.server.openai.reading import comment
 from holdfast.server.openai.request import read_echo
 from holdfast.server.openai.response_frames import ResponseProjection
 from holdfast.server.openai.taking import Taken
-from holdfast.server.problems import ASK_NO_MORE, draining
+from holdfast.server.problems import ASK_NO_MORE, Problem, draining
 from holdfast.server.service import Service
 from holdfast.server.streams import Caller, Receive, RunStream, Scope, Send, View
 
@@ -77,19 +78,27 @@ class ResponseStream(OpenAIStream):
         return ResponseProjection(self._run_id, after=self._after, echo=echo)
 
 
-async def ended(service: Service, taken: Taken, caller: Caller, *, by: str) -> Sequence[Recorded]:
-    """The journal of a run that has ended. Raises Problem if the server has to leave before."""
-    with (
-        service.unheard.answering(taken.owed, taken.run_id) as answer,
-        anyio.CancelScope() as waiting,
-        service.attendance.reading(taken.run_id),
-    ):
-        caller.when_gone(waiting.cancel)
-        await service.outcome(taken.run_id)
-        journal = await service.journal(taken.run_id)
-        answer.whole = isinstance(journal[-1].event, FINAL)
-        if answer.whole:
-            return journal
+async def ended(
+    service: Service, taken: Taken, caller: Caller, *, by: str, welcome: Welcome = always
+) -> Sequence[Recorded]:
+    """The journal of a run that has ended. Raises Problem if the server has to leave before, or if
+    who asks is no longer welcome."""
+    try:
+        with (
+            service.unheard.answering(taken.owed, taken.run_id) as answer,
+            anyio.CancelScope() as waiting,
+            service.attendance.reading(taken.run_id),
+        ):
+            caller.when_gone(waiting.cancel)
+            await service.outcome(taken.run_id, welcome=welcome)
+            journal = await service.journal(taken.run_id)
+            answer.whole = isinstance(journal[-1].event, FINAL)
+            if answer.whole:
+                return journal
+    except Problem:
+        # To the run it is the same as if they had left.
+        await see_off(service, taken, by=by)
+        raise
     if waiting.cancelled_caught:
         await see_off(service, taken, by=by)
     journal = await service.journal(taken.run_id)
