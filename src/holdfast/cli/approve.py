@@ -80,7 +80,8 @@ def approve(
     if (there := server_of(read_data(data=data), url)) is not None:
         # Before there is a loop: here Ctrl-C ends a wait at once.
         run_id = there.find(run)
-        tool = anyio.run(_settle, there, run_id, approval, choice)
+        with there.owning_up():
+            tool = anyio.run(_settle, there, run_id, approval, choice)
         print(one_line(f"{tool}: {choice}"))
         return 0
     with open_shelf(data) as shelf:

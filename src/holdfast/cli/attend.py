@@ -62,6 +62,9 @@ class Place(Protocol):
 
     async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None: ...
 
+    def hurry(self) -> None:
+        """Somebody wants to leave: what is silent is not waited for any more."""
+
     async def answer(
         self,
         run_id: str,
@@ -90,6 +93,9 @@ class Near:
     @property
     def full(self) -> bool:
         return bool(getattr(self._app.means.store, "full", False))
+
+    def hurry(self) -> None:
+        """Nothing here is silent for long."""
 
     def has(self, kind: str, name: str, accepted: RunAccepted | None) -> bool:
         means = self._app.means
@@ -183,6 +189,7 @@ class Attendant:
 
     async def _stop_when_told(self, interrupts: Interrupts) -> None:
         await interrupts.came.wait()
+        self._place.hurry()
         try:
             await self._place.stop(self._run_id, by="terminal", reason=interrupts.name)
         except Conflict:

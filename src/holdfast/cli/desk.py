@@ -111,9 +111,10 @@ class Desk:
         busy: Busy = "queue",
     ) -> int:
         """Have a server carry one run, and see it to its end. Returns the code to exit with."""
-        sent = there.submit(
-            prompt, model=model, approval=approval, session=where.session_id, busy=busy
-        )
+        with there.owning_up():
+            sent = there.submit(
+                prompt, model=model, approval=approval, session=where.session_id, busy=busy
+            )
         self._tell_new(where)
         ahead = ""
         if sent.status == "queued":

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from functools import partial
+from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from socket import gaierror
 from time import time  # noqa: TID251 - what people are shown is measured by it
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import anyio
-import anyio.to_thread
 import msgspec
-from anyio.abc import ByteStream
 
-from holdfast.cli.dial import connect, dial
+from holdfast.cli.bell import LONGEST, Bell
+from holdfast.cli.dial import Patience, connect, exchange
 from holdfast.cli.row import Row
 from holdfast.core.codec import recall
 from holdfast.core.entries import Entry
@@ -38,13 +40,11 @@ from holdfast.errors import (
 
 T = TypeVar("T")
 
-#: Seconds for an answer, or for a sign of life on a stream.
+#: Seconds for an answer, or for a sign of life on a stream; and for who wants to leave.
 PATIENCE = 30.0
+HURRY = 4.0
 
-#: Seconds between two tries where a stream was cut off, at first and at most, and how long a server
-#: may be gone.
-SOON = 0.05
-LONGEST = 1.0
+#: Seconds for which a server may be gone.
 GONE = 60.0
 
 #: Runs in one page, at most.
@@ -55,9 +55,8 @@ ENTRIES = 200
 
 _LIVE = ("queued", "running", "waiting_for_approval", "stopping")
 
-#: What is raised where a line is cut, and where what came is no answer.
-_CUT = (OSError, anyio.BrokenResourceError, anyio.EndOfStream)
-_NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+#: What is raised where what came is no answer.
+_NO_ANSWER = (OSError, anyio.BrokenResourceError, http.client.HTTPException, ValueError)
 
 
 class _Line(msgspec.Struct):
@@ -117,6 +116,19 @@ class Far:
         self._url, self._parts, self._key, self._pin = url, _address(url), key, pin
         self._base = self._parts.path.rstrip("/")
         self.warn: Callable[[str], None] = _say_nothing
+        #: What nobody knows before the next answer has come.
+        self._unknown = ""
+        self._patience, self._gone = Patience(PATIENCE), inf
+
+    @contextmanager
+    def owning_up(self) -> Iterator[None]:
+        """Whoever leaves by Ctrl-C in the middle of this is told what is not known then."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._unknown:
+                print(f"! left: {self._unknown}", file=sys.stderr)
+            raise
 
     # --- what is asked
 
@@ -127,11 +139,11 @@ class Far:
         body = {"input": prompt, "approval": approval, **({"model": model} if model else {})}
         if session:
             body |= {"session_id": session, "on_busy": busy}
-        return self._ask("POST", "/v1/runs", body, type=Started)
+        with self._in_doubt("whether the run has begun is not known"):
+            return self._ask("POST", "/v1/runs", body, type=Started)
 
     def journal(self, run_id: str, after: int = 0) -> list[Recorded]:
-        lines = self._ask("GET", f"{_path(run_id)}/journal?after={after}", type=_Journal).data
-        return [recall(line.seq, line.at, bytes(line.event)) for line in lines]
+        return _events(self._ask("GET", _journal_path(run_id, after), type=_Journal))
 
     def runs(self, *, page: int = PAGE, status: str = "") -> Iterator[dict[str, Any]]:
         """How each run stands, the newest first, asked for a page at a time."""
@@ -241,12 +253,9 @@ class Far:
             raise self._silent(error) from error
 
     def _fetch(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        headers = {"Authorization": f"Bearer {self._key}"}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
         connection = connect(self._parts, self._pin, PATIENCE)
         try:
-            connection.request(method, self._base + path, body, headers)
+            connection.request(method, self._base + path, body, self._headers(body))
             answer = connection.getresponse()
             told = answer.read()
         except _NO_ANSWER as error:
@@ -257,8 +266,44 @@ class Far:
             return told
         raise _refused(answer.status, told, path)
 
+    async def _call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        """As `_ask`, and can be left at any moment."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            status, told = await exchange(
+                (self._parts, self._pin),
+                (method, self._base + path, self._headers(data), data or b""),
+                self._patience,
+            )
+        except _NO_ANSWER as error:
+            raise self._silent(error) from error
+        if status < 400:
+            return self._understood(told, type)
+        raise _refused(status, told, path)
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        return {"Authorization": f"Bearer {self._key}", **kind}
+
+    @contextmanager
+    def _in_doubt(self, unknown: str) -> Iterator[None]:
+        """Until there is an answer of some kind."""
+        self._unknown = unknown
+        try:
+            yield
+            self._unknown = ""
+        except StoreUnavailable:
+            raise
+        except HoldfastError:
+            self._unknown = ""
+            raise
+
     def _silent(self, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(f"the server at {self._url} does not answer: {error}")
+        why = str(error) or "it said nothing in time"
+        # To who was never reached nothing was said.
+        doubt = self._unknown and not isinstance(error, ConnectionRefusedError | gaierror)
+        unknown = f"; {self._unknown}" if doubt else ""
+        return StoreUnavailable(f"the server at {self._url} does not answer: {why}{unknown}")
 
     # --- as an attendant wants it
 
@@ -274,7 +319,10 @@ class Far:
         return True
 
     async def read(self, run_id: str) -> Sequence[Recorded]:
-        return await anyio.to_thread.run_sync(self.journal, run_id)
+        return await self._journal(run_id)
+
+    async def _journal(self, run_id: str, after: int = 0) -> list[Recorded]:
+        return _events(await self._call("GET", _journal_path(run_id, after), type=_Journal))
 
     async def state(self, run_id: str) -> RunState:
         return replay(await self.read(run_id))
@@ -284,7 +332,7 @@ class Far:
 
         A server that goes away is waited for: what comes then is what was missed, in order.
         """
-        bell = _Bell(self._parts, self._key, run_id, self._pin)
+        bell = Bell(self._parts, self._key, run_id, self._pin, self._patience)
         try:
             while True:
                 for recorded in await self._news(run_id, after):
@@ -301,9 +349,9 @@ class Far:
         since, told = anyio.current_time(), False
         while True:
             try:
-                news = await anyio.to_thread.run_sync(self.journal, run_id, after)
+                news = await self._journal(run_id, after)
             except StoreUnavailable as error:
-                if anyio.current_time() - since >= GONE:
+                if anyio.current_time() - since >= min(GONE, self._gone):
                     raise
                 if not told:
                     self.warn(f"{error}; it is asked again")
@@ -316,7 +364,14 @@ class Far:
 
     async def stop(self, run_id: str, *, by: str = "", reason: str = "") -> None:
         body = {"reason": reason or by}
-        await self._tell(f"{_path(run_id)}/stop", body, dict[str, Any])
+        with self._in_doubt("whether the run stops is not known"):
+            await self._call("POST", f"{_path(run_id)}/stop", body, type=dict[str, Any])
+        self._unknown = "the run was told to stop, and whether it has is not known"
+
+    def hurry(self) -> None:
+        """Whoever follows a run wants to leave: a server that says nothing is not waited for."""
+        self._patience.shorten(HURRY)
+        self._gone = HURRY
 
     async def answer(
         self,
@@ -329,58 +384,11 @@ class Far:
         tell: Callable[[str], None] = _say_nothing,
     ) -> tuple[str, ...]:
         body = {"choice": choice, "approval_id": approval_id, "digest": digest}
-        settled = await self._tell(f"{_path(run_id)}/approval", body, _Settled)
+        with self._in_doubt("whether the answer was taken is not known"):
+            settled = await self._call("POST", f"{_path(run_id)}/approval", body, type=_Settled)
         for problem in settled.problems:
             tell(problem)
         return settled.approval_ids
-
-    async def _tell(self, path: str, body: object, type: type[T]) -> T:
-        return await anyio.to_thread.run_sync(partial(self._ask, "POST", path, body, type=type))
-
-
-class _Bell:
-    """The stream of a run's events, listened to for nothing but that there is news.
-
-    What the news is stands in the journal, to the byte. One that breaks is as good as one that
-    rings, now and then.
-    """
-
-    def __init__(self, server: SplitResult, key: str, run_id: str, pin: str = "") -> None:
-        self._server, self._key, self._run_id, self._pin = server, key, run_id, pin
-        self._stream: ByteStream | None = None
-        self._pause = SOON
-
-    async def wait(self, after: int) -> None:
-        """Until there may be something past `after`."""
-        try:
-            with anyio.fail_after(PATIENCE):
-                if self._stream is None:
-                    # What comes along with the head of the answer may be news already.
-                    await self._open(after)
-                else:
-                    await self._stream.receive()
-                    self._pause = SOON
-        except _CUT:
-            await self.hang_up()
-            await anyio.sleep(self._pause)
-            self._pause = min(2 * self._pause, LONGEST)
-
-    async def _open(self, after: int) -> None:
-        server = self._server
-        request = (
-            f"GET {server.path.rstrip('/')}{_path(self._run_id)}/events HTTP/1.1",
-            f"Host: {server.netloc.rpartition('@')[2]}",
-            f"Authorization: Bearer {self._key}",
-            f"Last-Event-ID: {after}",
-        )
-        self._stream = await dial(server, self._pin)
-        await self._stream.send("\r\n".join((*request, "", "")).encode())
-        await self._stream.receive()
-
-    async def hang_up(self) -> None:
-        if self._stream is not None:
-            await anyio.aclose_forcefully(self._stream)
-        self._stream = None
 
 
 def far(url: str, folder: Path, *, pin: str = "") -> Far:
@@ -402,6 +410,14 @@ def _address(url: str) -> SplitResult:
 
 def _path(run_id: str) -> str:
     return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def _journal_path(run_id: str, after: int) -> str:
+    return f"{_path(run_id)}/journal?after={after}"
+
+
+def _events(told: _Journal) -> list[Recorded]:
+    return [recall(line.seq, line.at, bytes(line.event)) for line in told.data]
 
 
 def _session_path(session_id: str) -> str:

@@ -50,7 +50,9 @@ def stop(run: RunWord, /, *, url: Url = None, data: Data = None) -> int:
     if (there := server_of(read_data(data=data), url)) is not None:
         # Before there is a loop: here Ctrl-C ends a wait at once.
         run_id = there.find(run)
-        return anyio.run(_stop_far, there, run_id, there.journal(run_id))
+        known = there.journal(run_id)
+        with there.owning_up():
+            return anyio.run(_stop_far, there, run_id, known)
 
     from holdfast.cli.screen import Screen
     from holdfast.cli.shelf import open_shelf
