@@ -306,7 +306,7 @@ def test_without_a_jail_it_is_said_what_follows(checks, config, jail, code, foll
 @pytest.mark.parametrize(
     ("made", "remedy"),
     [
-        ("link", "put what the link leads to in its place, or remove it"),
+        ("link", "mend what it names in the workspace"),
         ("root", "choose another workspace"),
     ],
 )

@@ -409,6 +409,39 @@ async def test_hooks_in_the_workspace_are_not_written(repository):
     assert list(repository.outside.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "where", [".", "{0}", "x/..", ".git", "{0}/../alias", "../alias/.git", "~/work", "~/alias"]
+)
+async def test_where_hooks_would_lie_among_all_that_is_written_nothing_runs(
+    repository, where, monkeypatch
+):
+    workspace = repository.workspace
+    monkeypatch.setenv("HOME", str(workspace.parent))
+    (workspace.parent / "alias").symlink_to(workspace)
+    (workspace / "x").mkdir()
+    git(workspace, "config", "core.hooksPath", where.format(workspace))
+    folder = ".git" if where.endswith(".git") else "."
+    with pytest.raises(ToolError, match=r"core\.hooksPath.*a folder of their own"):
+        await repository.sh(hook_in(f"{folder}/pre-commit", repository))
+    commit_outside(workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["{0}/../alias/hooks", "../hooks", "~/work/hooks"])
+async def test_hooks_in_the_workspace_are_not_written_however_it_is_called(
+    repository, where, monkeypatch
+):
+    workspace = repository.workspace
+    monkeypatch.setenv("HOME", str(workspace.parent))
+    (workspace / "hooks").mkdir()
+    (workspace.parent / "alias").symlink_to(workspace)
+    (workspace.parent / "hooks").symlink_to(workspace / "hooks")
+    git(workspace, "config", "core.hooksPath", where.format(workspace))
+    await repository.fails(hook_in("hooks/pre-commit", repository), "Read-only")
+    commit_outside(workspace)
+    assert list(repository.outside.iterdir()) == []
+
+
 async def test_the_settings_of_a_working_tree_are_not_written(repository):
     git(repository.workspace, "config", "extensions.worktreeConfig", "true")
     setting = f"printf '[core]\\nfsmonitor={repository.workspace}/evil\\n'"

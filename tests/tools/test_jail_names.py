@@ -108,7 +108,9 @@ def test_a_value_is_read_as_git_reads_it(workspace, written):
     assert names_of(workspace) == {*expected, meant.rstrip("\0")}
 
 
-@pytest.mark.parametrize("value", ["~/hooks", "%(prefix)/hooks", "a\0b", "/usr/hooks", "../hooks"])
+@pytest.mark.parametrize(
+    "value", ["", "~/hooks", "~nobody-x/hooks", "%(prefix)/hooks", "a\0b", "/usr/hooks", ".."]
+)
 def test_hooks_elsewhere_are_not_looked_for_here(repository, value):
     add_to(repository / ".git/config", f"[core]\nhooksPath = {value}\n")
     assert names_of(repository) == {*AT_ONCE, *OBEYED}

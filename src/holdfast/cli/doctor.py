@@ -335,7 +335,7 @@ def _remedy(settings: Settings) -> str:
     try:
         bound(real, protected(real), set())
     except ToolError:
-        return "put what the link leads to in its place, or remove it"
+        return "mend what it names in the workspace"
     return _MEND_THE_JAIL
 
 

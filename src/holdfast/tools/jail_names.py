@@ -33,7 +33,9 @@ import anyio
 from msgspec import Struct
 
 from holdfast.errors import ToolError
+from holdfast.tools.homes import resolved
 from holdfast.tools.names import AT_ONCE
+from holdfast.tools.text import shown
 
 #: In a folder of git's, with what stands in for it when it is absent: a folder, or these words.
 #: `commondir` names another folder with hooks and settings; "." says that it is this one.
@@ -86,8 +88,8 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     for folder in folders:
         names += [Name(folder / name, words) for name, words in GIT_NAMES]
         names += _further(folder, folders)
-        names += _named_in(folder / "config", workspace)
-        names += _named_in(folder / "config.worktree", workspace)
+        for settings in ("config", "config.worktree"):
+            names += _named_in(folder / settings, workspace, written=(workspace, *folders))
     # The folders of git themselves have to be written, and a name may have been given twice.
     reachable = (_reachable(name, workspace) for name in reversed(names))
     unique = {name.path: name for name in reachable}
@@ -252,7 +254,7 @@ def _git_folders(workspace: Path) -> Sequence[Path]:
         return ()
     common = start / "commondir"
     found = [start, start / _first_line(common)] if common.is_file() else [start]
-    inside = (Path(os.path.normpath(path)) for path in found)
+    inside = (_inside(Path(os.path.normpath(path)), workspace) for path in found)
     return tuple(dict.fromkeys(path for path in inside if workspace in path.parents))
 
 
@@ -272,7 +274,7 @@ def _bare(workspace: Path) -> Iterator[Name]:
     yield Name(head)
     if head.is_file():
         yield from (Name(workspace / name, words) for name, words in GIT_NAMES)
-        yield from _named_in(workspace / "config", workspace)
+        yield from _named_in(workspace / "config", workspace, written=(workspace,))
 
 
 def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
@@ -286,10 +288,11 @@ def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
         yield from map(Name, inside if ours else (at,))
 
 
-def _named_in(settings: Path, workspace: Path) -> Iterator[Name]:
+def _named_in(settings: Path, workspace: Path, written: Sequence[Path]) -> Iterator[Name]:
     """Hooks and further settings in the workspace that these settings tell git to use.
 
-    Raises ToolError if they are too many to be protected.
+    Raises ToolError if they cannot be protected: there are too many, or the folder of hooks is one
+    that has to be `written`.
     """
     waiting, seen = [settings], {settings}
     left, found = _MOST_SETTINGS, 0
@@ -300,7 +303,13 @@ def _named_in(settings: Path, workspace: Path) -> Iterator[Name]:
         for setting in _SETTING.finditer(text):
             found += 1
             hooks = setting[1].lower() == "hookspath"
-            path = _meant(workspace if hooks else file.parent, _value(setting[2]))
+            value = _value(setting[2])
+            path = _inside(_meant(workspace if hooks else file.parent, value), workspace)
+            if hooks and path in written:
+                raise ToolError(
+                    f"no command can be run in the jail: core.hooksPath is {shown(value)}, which"
+                    " commands have to write; give the hooks a folder of their own"
+                )
             if workspace in path.parents and path not in seen:
                 yield Name(path, None if hooks else "")
                 waiting += [] if hooks else [path]
@@ -314,9 +323,22 @@ def _named_in(settings: Path, workspace: Path) -> Iterator[Name]:
 
 
 def _meant(start: Path, value: str) -> Path:
-    # One in a home or beside git itself is outside.
-    away = value.startswith(("~", "%(prefix)")) or "\0" in value
-    return Path("/") if away else Path(os.path.normpath(start / value.removeprefix(":(optional)")))
+    path = os.path.expanduser(value.removeprefix(":(optional)"))  # noqa: PTH111 (as git does it)
+    # One beside git itself is outside, or in a home of nobody, and nothing means the root.
+    away = not path or path.startswith(("~", "%(prefix)")) or "\0" in path
+    return Path("/") if away else Path(os.path.normpath(start / path))
+
+
+def _inside(path: Path, workspace: Path) -> Path:
+    """The path as it is called in the workspace, if a link outside leads there."""
+    if path.is_relative_to(workspace):
+        return path
+    # From the top: past the first one inside there may be links that a command can change.
+    for above in (*reversed(path.parents), path):
+        real = resolved(above)
+        if real.is_relative_to(workspace):
+            return real / path.relative_to(above)
+    return path
 
 
 def _value(written: str) -> str:
