@@ -442,6 +442,35 @@ async def test_hooks_in_the_workspace_are_not_written_however_it_is_called(
     assert list(repository.outside.iterdir()) == []
 
 
+async def test_hooks_that_settings_outside_name_are_not_written(cell, monkeypatch, tmp_path):
+    """Those of a repository around the workspace, and those of ours for all repositories."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "core.hooksPath", "work/hooks")
+    (cell.workspace / "hooks").mkdir()
+    await cell.fails(hook_in("hooks/pre-commit", cell), "Read-only")
+    git(cell.workspace, "init", "-q")
+    await cell.sh("true")
+    git(cell.workspace, "config", "--global", "core.hooksPath", "hooks")
+    await cell.fails(hook_in("hooks/pre-commit", cell), "Read-only")
+    commit_outside(cell.workspace)
+    assert list(cell.outside.iterdir()) == []
+
+
+async def test_hooks_of_another_working_tree_are_not_written(cell, tmp_path):
+    git(tmp_path, "init", "-q", "main")
+    commit_outside(tmp_path / "main")
+    git(tmp_path / "main", "config", "core.hooksPath", "hooks")
+    git(tmp_path / "main", "worktree", "add", "-q", "../tree")
+    (tmp_path / "tree/.git").rename(cell.workspace / ".git")
+    git(tmp_path / "main", "worktree", "repair", cell.workspace)
+    (cell.workspace / "hooks").mkdir()
+    await cell.fails(hook_in("hooks/pre-commit", cell), "Read-only")
+    commit_outside(cell.workspace)
+    assert list(cell.outside.iterdir()) == []
+
+
 async def test_the_settings_of_a_working_tree_are_not_written(repository):
     git(repository.workspace, "config", "extensions.worktreeConfig", "true")
     setting = f"printf '[core]\\nfsmonitor={repository.workspace}/evil\\n'"

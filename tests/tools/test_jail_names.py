@@ -163,6 +163,17 @@ def test_hooks_outside_are_read_only_anyway(repository):
     assert names_of(repository) == {*AT_ONCE, *OBEYED}
 
 
+def test_hooks_that_a_repository_around_the_workspace_names(workspace):
+    subprocess.run(["git", "init", "-q", workspace.parent], check=True)
+    set_in(workspace.parent, "core.hooksPath", "work/a")
+    assert names_of(workspace) == {*AT_ONCE, ".git", "HEAD", "a"}
+    set_in(workspace.parent, "core.hooksPath", "a")
+    assert names_of(workspace) == {*AT_ONCE, ".git", "HEAD"}
+    set_in(workspace.parent, "core.hooksPath", "work")
+    with pytest.raises(ToolError, match="give the hooks a folder of their own"):
+        protected(workspace)
+
+
 def test_hooks_that_the_settings_of_a_working_tree_name(repository):
     (repository / ".git/config.worktree").write_text("[core]\nhooksPath = .husky\n")
     assert ".husky" in names_of(repository)

@@ -11,6 +11,9 @@ a crash leaves behind does no harm, and is removed after the next command.
 The folders on the way to a name are bound over themselves as well, writable, because a mount point
 cannot be renamed and its parent could.
 
+Settings outside that name hooks inside are read, too: of a repository around the workspace, of the
+one whose second working tree it is, and the user's own, but not what those include.
+
 Not covered: repositories further down, and those that a repository names as its parts (gitlinks).
 A `git status` outside, in the workspace itself or below it, obeys the settings of each repository
 further down, and any folder can be made one; nor is git kept from looking for another where a
@@ -49,6 +52,9 @@ GIT_NAMES: tuple[tuple[str, str | None], ...] = (
 #: In a folder of git's, if they are there: settings and hooks of other working trees and of parts.
 GIT_FOLDERS = ("worktrees", "modules")
 
+#: The settings for all repositories.
+_OF_ALL = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
+
 #: Hardly anybody sets the sticky bit of an empty folder, so a stand-in is known by it.
 _STICKY = 0o1000
 #: The name of a section may stand before it. A value goes on after a backslash at the line's end.
@@ -82,14 +88,17 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     names = [Name(workspace / name) for name in AT_ONCE]
     names += [Name(path) for path in kept if workspace in path.parents]
     names.append(Name(workspace / ".git"))
-    folders = _git_folders(workspace)
-    if not folders and not (workspace / ".git").is_file():
+    top, gits = _repository(workspace)
+    folders = [folder for folder in gits if workspace in folder.parents]
+    if top != workspace or not gits:
         names += _bare(workspace)
     for folder in folders:
         names += [Name(folder / name, words) for name, words in GIT_NAMES]
         names += _further(folder, folders)
-        for settings in ("config", "config.worktree"):
-            names += _named_in(folder / settings, workspace, written=(workspace, *folders))
+    settings = [folder / name for folder in gits for name in ("config", "config.worktree")]
+    settings += [_meant(workspace, name) for name in _OF_ALL]
+    for file in settings:
+        names += _named_in(file, top, workspace, written=(workspace, *folders))
     # The folders of git themselves have to be written, and a name may have been given twice.
     reachable = (_reachable(name, workspace) for name in reversed(names))
     unique = {name.path: name for name in reachable}
@@ -244,18 +253,25 @@ def _remove(name: Name) -> None:
 # --- git -----------------------------------------------------------------------------------------
 
 
-def _git_folders(workspace: Path) -> Sequence[Path]:
-    """Where git keeps the settings and hooks of this workspace, as far as that is inside it."""
-    start = workspace / ".git"
+def _repository(workspace: Path) -> tuple[Path, Sequence[Path]]:
+    """The folder in which git takes the workspace to lie, and those in which it keeps settings."""
+    for top in (workspace, *workspace.parents):
+        if os.path.lexists(f"{top}/.git") and (gits := _git_folders(top, workspace)):
+            return top, gits
+    return workspace, ()
+
+
+def _git_folders(top: Path, workspace: Path) -> Sequence[Path]:
+    start = top / ".git"
     if start.is_file():
         # A second working tree: the file says where its folder is.
-        start = workspace / _first_line(start).removeprefix("gitdir:").strip()
+        start = top / _first_line(start).removeprefix("gitdir:").strip()
     elif not start.is_dir() or _is_stand_in(start):
         return ()
     common = start / "commondir"
     found = [start, start / _first_line(common)] if common.is_file() else [start]
-    inside = (_inside(Path(os.path.normpath(path)), workspace) for path in found)
-    return tuple(dict.fromkeys(path for path in inside if workspace in path.parents))
+    meant = (_inside(Path(os.path.normpath(path)), workspace) for path in found)
+    return tuple(dict.fromkeys(meant))
 
 
 def _is_stand_in(folder: Path) -> bool:
@@ -274,7 +290,7 @@ def _bare(workspace: Path) -> Iterator[Name]:
     yield Name(head)
     if head.is_file():
         yield from (Name(workspace / name, words) for name, words in GIT_NAMES)
-        yield from _named_in(workspace / "config", workspace, written=(workspace,))
+        yield from _named_in(workspace / "config", workspace, workspace, written=(workspace,))
 
 
 def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
@@ -288,8 +304,10 @@ def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
         yield from map(Name, inside if ours else (at,))
 
 
-def _named_in(settings: Path, workspace: Path, written: Sequence[Path]) -> Iterator[Name]:
-    """Hooks and further settings in the workspace that these settings tell git to use.
+def _named_in(
+    settings: Path, top: Path, workspace: Path, written: Sequence[Path]
+) -> Iterator[Name]:
+    """Hooks and further settings in the workspace that these settings tell git to use in `top`.
 
     Raises ToolError if they cannot be protected: there are too many, or the folder of hooks is one
     that has to be `written`.
@@ -304,7 +322,7 @@ def _named_in(settings: Path, workspace: Path, written: Sequence[Path]) -> Itera
             found += 1
             hooks = setting[1].lower() == "hookspath"
             value = _value(setting[2])
-            path = _inside(_meant(workspace if hooks else file.parent, value), workspace)
+            path = _inside(_meant(top if hooks else file.parent, value), workspace)
             if hooks and path in written:
                 raise ToolError(
                     f"no command can be run in the jail: core.hooksPath is {shown(value)}, which"
