@@ -184,10 +184,11 @@ def own_devices(folder: Path = _OWN) -> Path:
 
     One bind of all takes a tenth of the time of one for each, and every command waits for it.
     """
-    folder.mkdir(0o700, exist_ok=True)
+    # Looked at first: nearly always all is well, and every command waits for this.
+    if not os.path.lexists(folder):
+        folder.mkdir(0o700, exist_ok=True)
     _rights(str(folder), stat.S_IFDIR, os.getuid())
     inside = f"{folder}/dev"
-    # Looked at first: nearly always all is well, and every command waits for this.
     if not os.path.lexists(f"{inside}/{_SHARED}"):
         _furnish(inside)
     _mend(inside, stat.S_IFDIR, 0o755)

@@ -147,9 +147,10 @@ class Jail(Struct, frozen=True):
 
     def options(self, names: Sequence[Name], *, network: bool) -> list[str]:
         """All that bwrap is told, in the order in which it does it."""
-        workspace = str(self.workspace)
-        inside = [path for path in self.hidden if path.is_relative_to(self.workspace)]
-        done: set[Path] = set()
+        # As text: every command waits for this.
+        workspace, hidden = str(self.workspace), [str(path) for path in self.hidden]
+        inside = [path for path in hidden if path.startswith(f"{workspace}/")]
+        done: set[str] = set()
         return [
             *("--unshare-all", *(["--share-net"] if network else [])),
             *("--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
@@ -161,9 +162,9 @@ class Jail(Struct, frozen=True):
             *_shown((*self.visible, *_resolver()) if network else self.visible),
             *(
                 part
-                for path in self.hidden
+                for path in hidden
                 if path not in inside
-                for part in _hide(path, on_the_way_to=self.workspace)
+                for part in _hide(path, on_the_way_to=workspace)
             ),
             *("--bind", workspace, workspace),
             *bound(self.workspace, names, done),
@@ -406,14 +407,14 @@ def _resolver() -> Iterator[Path]:
         yield resolved(_RESOLVER)
 
 
-def _hide(path: Path, on_the_way_to: Path | None = None) -> Sequence[str]:
-    if on_the_way_to is not None and path in on_the_way_to.parents:
-        place = ("--dir", str(on_the_way_to), "--remount-ro", str(path))
-        return ("--perms", "0111", "--tmpfs", str(path), *place)
-    if path.is_dir():
-        return ("--perms", "0000", "--tmpfs", str(path), "--remount-ro", str(path))
+def _hide(path: str, on_the_way_to: str = "") -> Sequence[str]:
+    if on_the_way_to.startswith(f"{path}/"):
+        place = ("--dir", on_the_way_to, "--remount-ro", path)
+        return ("--perms", "0111", "--tmpfs", path, *place)
+    if os.path.isdir(path):  # noqa: PTH112
+        return ("--perms", "0000", "--tmpfs", path, "--remount-ro", path)
     # A device cannot be opened through such a mount, so this is not even an empty file.
-    return ("--ro-bind", "/dev/null", str(path)) if path.exists() else ()
+    return ("--ro-bind", "/dev/null", path) if os.path.exists(path) else ()  # noqa: PTH110
 
 
 def _filter() -> bytes:

@@ -30,7 +30,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, suppress
 from errno import EACCES, EEXIST, EPERM, EROFS
 from io import FileIO
+from operator import itemgetter
 from pathlib import Path
+from stat import S_ISREG
 
 import anyio
 from msgspec import Struct
@@ -95,8 +97,8 @@ def protected(workspace: Path, kept: Sequence[Path] = ()) -> Sequence[Name]:
     for folder in folders:
         names += [Name(folder / name, words) for name, words in GIT_NAMES]
         names += _further(folder, folders)
-    settings = [folder / name for folder in gits for name in ("config", "config.worktree")]
-    settings += [_meant(workspace, name) for name in _OF_ALL]
+    settings = [f"{folder}/{name}" for folder in gits for name in ("config", "config.worktree")]
+    settings += map(os.path.expanduser, _OF_ALL)
     for file in settings:
         names += _named_in(file, top, workspace, written=(workspace, *folders))
     # The folders of git themselves have to be written, and a name may have been given twice.
@@ -115,16 +117,17 @@ def _reachable(name: Name, workspace: Path) -> Name:
     return name if first is None else Name(first)
 
 
-def bound(workspace: Path, names: Sequence[Name], done: set[Path]) -> list[str]:
+def bound(workspace: Path, names: Sequence[Name], done: set[str]) -> list[str]:
     """The arguments that tell bwrap to protect them. Raises ToolError if one cannot be.
 
     `done` is filled with what has been bound so far, so that nothing is bound over it.
     """
     arguments: list[str] = []
-    for name in sorted(names, key=lambda name: str(name.path)):
-        arguments += pinned(workspace, name.path, done)
-        if name.made or os.path.lexists(name.path):
-            done.add(name.path)
+    by_path = {str(name.path): name for name in names}
+    for path, name in sorted(by_path.items(), key=itemgetter(0)):
+        arguments += pinned(workspace, path, done)
+        if name.made or os.path.lexists(path):
+            done.add(path)
             arguments += _bound(name)
     return arguments
 
@@ -137,20 +140,23 @@ def _bound(name: Name) -> Sequence[str]:
     return ("--ro-bind", path, path)
 
 
-def pinned(workspace: Path, path: Path, done: set[Path]) -> list[str]:
+def pinned(workspace: Path, path: str, done: set[str]) -> list[str]:
     """Bind the folders on the way over themselves, so that none of them can be renamed."""
-    arguments, at = [], workspace
-    for part in path.parts[len(workspace.parts) :]:
-        at /= part
+    # As text, and one look at each: every command waits for this.
+    arguments, at = [], str(workspace)
+    for part in path[len(at) :].lstrip("/").split("/"):
+        at = f"{at}/{part}"
+        if at in done:
+            continue
         if os.path.islink(at):  # noqa: PTH114
             # A link cannot be mounted over, only what it leads to; it could be replaced.
             raise ToolError(
-                f"no command can be run in the jail: {at.relative_to(workspace)} is a link, which"
-                " could not be protected; put what it leads to in its place, or remove it"
+                f"no command can be run in the jail: {Path(at).relative_to(workspace)} is a link,"
+                " which could not be protected; put what it leads to in its place, or remove it"
             )
-        if at != path and at not in done:
+        if at != path:
             done.add(at)
-            arguments += ["--bind", str(at), str(at)]
+            arguments += ["--bind", at, at]
     return arguments
 
 
@@ -290,7 +296,7 @@ def _bare(workspace: Path) -> Iterator[Name]:
     yield Name(head)
     if head.is_file():
         yield from (Name(workspace / name, words) for name, words in GIT_NAMES)
-        yield from _named_in(workspace / "config", workspace, workspace, written=(workspace,))
+        yield from _named_in(f"{workspace}/config", workspace, workspace, written=(workspace,))
 
 
 def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
@@ -304,9 +310,7 @@ def _further(folder: Path, folders: Sequence[Path]) -> Iterator[Name]:
         yield from map(Name, inside if ours else (at,))
 
 
-def _named_in(
-    settings: Path, top: Path, workspace: Path, written: Sequence[Path]
-) -> Iterator[Name]:
+def _named_in(settings: str, top: Path, workspace: Path, written: Sequence[Path]) -> Iterator[Name]:
     """Hooks and further settings in the workspace that these settings tell git to use in `top`.
 
     Raises ToolError if they cannot be protected: there are too many, or the folder of hooks is one
@@ -322,16 +326,17 @@ def _named_in(
             found += 1
             hooks = setting[1].lower() == "hookspath"
             value = _value(setting[2])
-            path = _inside(_meant(top if hooks else file.parent, value), workspace)
+            start = top if hooks else os.path.dirname(file)  # noqa: PTH120
+            path = _inside(_meant(start, value), workspace)
             if hooks and path in written:
                 raise ToolError(
                     f"no command can be run in the jail: core.hooksPath is {shown(value)}, which"
                     " commands have to write; give the hooks a folder of their own"
                 )
-            if workspace in path.parents and path not in seen:
+            if workspace in path.parents and str(path) not in seen:
                 yield Name(path, None if hooks else "")
-                waiting += [] if hooks else [path]
-                seen.add(path)
+                waiting += [] if hooks else [str(path)]
+                seen.add(str(path))
             if found > _MOST_FOUND:
                 break
         if left < 0 or found > _MOST_FOUND:
@@ -340,11 +345,11 @@ def _named_in(
             )
 
 
-def _meant(start: Path, value: str) -> Path:
+def _meant(start: str | Path, value: str) -> Path:
     path = os.path.expanduser(value.removeprefix(":(optional)"))  # noqa: PTH111 (as git does it)
     # One beside git itself is outside, or in a home of nobody, and nothing means the root.
     away = not path or path.startswith(("~", "%(prefix)")) or "\0" in path
-    return Path("/") if away else Path(os.path.normpath(start / path))
+    return Path("/") if away else Path(os.path.normpath(os.path.join(start, path)))  # noqa: PTH118
 
 
 def _inside(path: Path, workspace: Path) -> Path:
@@ -379,13 +384,22 @@ def _value(written: str) -> str:
     return "".join(taken[:end])
 
 
-def _text(file: Path) -> str:
-    # What is no file, such as a pipe, may keep us waiting.
-    with suppress(OSError):
-        if file.is_file():
-            with file.open(errors="replace") as opened:
-                return opened.read(_MOST_SETTINGS + 1)
-    return ""
+def _text(file: str | Path) -> str:
+    # What is no file, such as a pipe, may keep us waiting. A name with a NUL is a ValueError.
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        status = os.fstat(opened)
+        # No more than there is, since room for the most takes longer to get than to fill.
+        most = min(status.st_size, _MOST_SETTINGS) + 1
+        data = os.read(opened, most) if S_ISREG(status.st_mode) else b""
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)
+    return data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _first_line(file: Path) -> str:
