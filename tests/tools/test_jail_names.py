@@ -237,6 +237,13 @@ def test_a_repository_whose_folder_has_another_name(workspace):
     }
 
 
+def test_a_repository_whose_folder_is_named_by_way_of_a_link_outside(workspace, tmp_path):
+    subprocess.run(["git", "init", "-q", "--bare", workspace / ".bare"], check=True)
+    (tmp_path / "alias").symlink_to(workspace)
+    (workspace / ".git").write_text(f"gitdir: {tmp_path}/alias/.bare\n")
+    assert {".bare/config", ".bare/hooks"} <= names_of(workspace)
+
+
 def test_what_a_working_tree_shares_with_others(workspace):
     (workspace / "tree").mkdir()
     (workspace / "tree/commondir").write_text("../shared\n")
