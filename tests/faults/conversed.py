@@ -81,8 +81,9 @@ class Shelf:
     async def members(self, session_id, *, before=None, limit=20):
         return members_of(self.db, session_id, before=before, limit=limit)
 
-    async def read(self, run_id, *, after=0, deleted=False):
-        return read(self.db, find(self.db, run_id, deleted=deleted)[0], after=after)
+    async def read(self, run_id, *, deleted=False, **page):
+        page = {"after": 0, **page}
+        return read(self.db, find(self.db, run_id, deleted=deleted)[0], **page)
 
     async def held(self, run_ids):
         return frozenset()

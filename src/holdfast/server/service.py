@@ -65,7 +65,6 @@ LOOKED_BACK = 20
 _LIVE = {"queued": True, "running": True, "waiting_for_approval": True, "stopping": True}
 _ENDED = {"completed": False, "failed": False, "cancelled": False}
 
-
 How: TypeAlias = Literal["started", "queued", "steered"]
 
 
@@ -124,6 +123,7 @@ class Service:
         #: What was taken in before is from another server, and so is whoever asked for it.
         self.began = means.clock()
         self.runs, self.store, self.secrets = runs, means.store, means.secrets
+        self.folder = settings.data
         self.sessions = sessions or Sessions(means, runs, workers=lambda: True)
         self.carrier = Carrier(means, workers=lambda: True, hidden=secrets(settings=settings))
         #: Set when nothing new is begun any more, and when whoever still reads is left.
@@ -133,8 +133,6 @@ class Service:
         self._room = Room(
             settings.max_concurrent_runs, settings.max_queued_runs, means.store.census
         )
-        #: Where what waits for somebody may be put.
-        self.folder = settings.data
         #: Those who follow a run just now.
         self.readers: set[Reader] = set()
         self.attendance, self.unheard = Attendance(), Unheard()

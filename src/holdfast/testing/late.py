@@ -12,6 +12,7 @@ What is written goes through at once; it is readers who have to wait.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from math import inf
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from holdfast.core.events import FINAL, Recorded
 from holdfast.core.session import Noted, RunAdded, replay_session
 from holdfast.errors import NotFound
 from holdfast.ports import Entry, Member, SessionEntry, Store
+from holdfast.stores.recent import beginning
 
 
 class LateStore:
@@ -42,13 +44,13 @@ class LateStore:
         self._news = anyio.Event()
 
     async def read(
-        self, run_id: str, *, after: int = 0, deleted: bool = False
+        self, run_id: str, *, after: int = 0, deleted: bool = False, most: float = inf
     ) -> Sequence[Recorded]:
         whole = await self._store.read(run_id, deleted=deleted)
         visible = whole[: self._held.get(run_id, len(whole))]
         if not visible:
             raise NotFound("run", run_id)
-        return visible[after:]
+        return beginning(visible[after:], most)
 
     async def notes(self, session_id: str, *, after: int = 0) -> Sequence[Noted]:
         whole = await self._store.notes(session_id)
