@@ -192,6 +192,8 @@ class Supervisor:
 
         Not abandoned half-way: nobody would know whose it is.
         """
+        if scribe.state.status.final:
+            return True  # its end has let go of it
         try:
             with anyio.move_on_after(scribe.limit, shield=True):
                 await self._means.store.release(

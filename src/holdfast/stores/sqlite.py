@@ -311,8 +311,6 @@ class SqliteStore:
         timed: bool = False,
         aside: bool = False,
     ) -> None:
-        if self._recent.ended(lease.run_id):
-            return  # its end has let go of it
         await self._writer.ask(
             lambda ledger: ledger.release(
                 lease, seen=seen, ready_in=ready_in, timed=timed, aside=aside

@@ -171,7 +171,7 @@ class StoreContract:
             await store.append(lease, CALLED, seen=3)
         with pytest.raises(RunFinished):
             await store.wish("run_1", StopRequested())
-        assert await store.seize("run_1", "b", ttl=TTL) is None
+        assert (await store.seize("run_1", "b", ttl=TTL), *await store.held(["run_1"])) == (None,)
         assert len(await store.read("run_1")) == 3
 
     async def test_a_final_event_waits_for_a_wish_to_be_seen(self, store: Store) -> None:
