@@ -28,6 +28,8 @@ from holdfast.errors import StoreError
 from holdfast.logs import Masking
 from holdfast.ports import Model, Tool
 from holdfast.server.about import About
+from holdfast.server.callers import Callers, stranger
+from holdfast.server.files import allow_many, for_callers
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Serving, address, bind
@@ -67,7 +69,7 @@ async def serve(
         # Known from now on, so that it can be masked, though it may have been made just now.
         key = settings.server.key or read_key(settings.data)
         settings = replace(settings, server=replace(settings.server, key=key))
-        metrics = Metrics()
+        metrics, callers = Metrics(), _callers(settings)
         async with open_app(
             settings,
             models=models,
@@ -92,11 +94,25 @@ async def serve(
                 metrics,
                 jail=box.report if box else None,
             )
-            serving = Serving(service, about, settings.server, keys, door)
+            serving = Serving(service, about, settings.server, keys, door, callers)
             _spare_the_collector()
             with _masked_logs(app.means.secrets):
                 drain, keep = settings.server.drain, settings.retention.deleted
                 await _run(app, serving, drain, keep, partial(ready, where))
+
+
+def _callers(settings: Settings) -> Callers:
+    """As many as there can be, so that there is still a word for who is one too many."""
+    files = allow_many()
+    many = for_callers(files)
+    if many < settings.max_concurrent_runs:
+        _log.warning(
+            "no more than %d files may be open, which is enough for %d connections; have the system"
+            " allow more (ulimit -Hn), or lower max_concurrent_runs",
+            files,
+            many,
+        )
+    return Callers(partial(stranger, proxied=settings.server.behind_proxy), in_all=many)
 
 
 def _from_here(where: str) -> str:

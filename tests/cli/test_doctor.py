@@ -49,14 +49,22 @@ def test_all_is_said_in_the_order_of_looking(checks, config, data):
     code, found = checks()
     assert code == 0
     assert list(found) == [
-        "python", "platform", "settings", "data", "disk", "rules", "model demo", "terminal",
-        "approval", "jail",
+        "python", "platform", "settings", "data", "disk", "rules", "files", "model demo",
+        "terminal", "approval", "jail",
     ]  # fmt: skip
     assert found["settings"] == [{"state": "ok", "says": str(file), "remedy": ""}]
     assert found["python"][0]["says"].startswith("CPython 3.")
     assert found["data"][0]["says"] == f"{data} will be made when it is first needed"
     assert found["rules"][0]["says"] == "0 rules stand"
     assert not data.exists()
+
+
+def test_too_few_files_for_as_many_runs_are_worth_knowing(checks, config):
+    config("max_concurrent_runs = 100000")
+    _, found = checks()
+    (files,) = found["files"]
+    assert files["state"] == "warning" and "for 100000 runs at once" in files["says"]
+    assert "ulimit -Hn" in files["remedy"]
 
 
 def test_people_see_a_line_each(command, config):

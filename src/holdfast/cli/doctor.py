@@ -147,6 +147,7 @@ def _checks(config: str | None, data: str | None) -> Iterator[Check]:
         yield _space(disk_usage(_nearest(folder)).free)
         yield from _rules(folder)
     if settings:
+        yield _files(settings.max_concurrent_runs)
         yield from _models(settings)
         jail = _opened(settings)
         yield from _tools(settings, jail)
@@ -170,6 +171,17 @@ def _platform(kind: str) -> Check:
     if kind == "linux":
         return Check("platform", "ok", here)
     return Check("platform", "warning", f"{here}; the jail for commands needs Linux")
+
+
+def _files(runs: int) -> Check:
+    from holdfast.server.files import allow_many, for_callers
+
+    many = for_callers(allow_many())
+    says = f"a server may have {many} connections, and as many to models"
+    if many >= runs:
+        return Check("files", "ok", says)
+    remedy = "allow it more open files (ulimit -Hn), or lower max_concurrent_runs"
+    return Check("files", "warning", f"{says}, for {runs} runs at once", remedy)
 
 
 # --- the data directory ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, if that is elsewhere, and how many connections they have.
+"""Who is at the other end of a connection, if that is elsewhere, and how many they have in all.
 
 Whoever comes from this machine, or through a proxy that all come through, is nobody in particular:
 others would be shut out with them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from holdfast.config.addresses import is_loopback
@@ -27,20 +28,30 @@ def stranger(client: Client, *, proxied: bool) -> str:
 
 
 class Callers:
-    """`known` tells whom to count as one, and to whom nothing is counted."""
+    """`known` tells whom to count as one, and to whom nothing is counted. One may have `most`
+    connections, and all together `in_all`."""
 
-    def __init__(self, known: Callable[[Client], str], *, most: int = MOST) -> None:
-        self._known, self._most = known, most
+    def __init__(
+        self, known: Callable[[Client], str], *, most: int = MOST, in_all: float = inf
+    ) -> None:
+        self._known, self._most, self._in_all = known, most, in_all
         self._lines: Counter[str] = Counter()
+        self._count = 0
 
-    def come(self, client: Client) -> bool:
-        """One more. False if that is one too many; it counts all the same until it goes."""
+    def come(self, client: Client) -> str:
+        """One more. Says why not, if that is one too many; it counts all the same until it goes."""
         address = self._known(client)
+        self._count += 1
         if address:
             self._lines[address] += 1
-        return self._lines.get(address, 0) <= self._most
+        if self._lines.get(address, 0) > self._most:
+            return "this address has as many connections as it may have"
+        if self._count > self._in_all:
+            return "the server has as many connections as it may have"
+        return ""
 
     def go(self, client: Client) -> None:
+        self._count -= 1
         address = self._known(client)
         if self._lines.get(address, 0) <= 1:
             self._lines.pop(address, None)

@@ -177,8 +177,8 @@ class _Connection(Connection):
         line = Corked(transport, self.loop)
         self._caller = _Caller(line)
         super().connection_made(cast("Transport", line))
-        if not self._callers.come(self.client):
-            self.refuse(too_many("this address has as many connections as it may have"))
+        if why_not := self._callers.come(self.client):
+            self.refuse(too_many(why_not))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
