@@ -9,6 +9,7 @@ and needs no row. A transaction that fails leaves memory as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 import apsw
@@ -41,7 +42,11 @@ from holdfast.stores.roster import Roster, Run
 #: Seconds until whoever wants to carry a run may ask again while the disk is full.
 FULL_PAUSE = 1.0
 
-_INSERT = "insert into event (run, seq, at, body, long, sum) values (?, ?, ?, ?, ?, ?)"
+#: Rows that one statement writes.
+_AT_ONCE = (64, 16, 4, 1)
+
+_EVENTS = "insert into event (run, seq, at, body, long, sum) values {}"
+_PLACES = "update run set place = column2, epoch = column3 from (values {}) where run.key = column1"
 
 
 class Ledger:
@@ -64,6 +69,8 @@ class Ledger:
         self.changed: dict[str, None] = {}
         self.stirred: dict[str, Stir] = {}
         self._rows: list[tuple[object, ...]] = []
+        #: Where runs are now, and under which lease they were held last, by their keys.
+        self._places: dict[int, tuple[str, int]] = {}
         #: How many runs have ended since the file was opened.
         self.ended = 0
         self._load()
@@ -73,13 +80,14 @@ class Ledger:
     def begin(self) -> None:
         self._roster.begin()
         self.written, self.changed, self.stirred = {}, {}, {}
-        self._rows = []
+        self._rows, self._places = [], {}
 
     def flush(self) -> None:
         """Put the rows of this transaction where they belong, all at once."""
-        if self._rows:
-            self._db.executemany(_INSERT, self._rows)
-            self._rows = []
+        rows, self._rows = self._rows, []
+        places, self._places = self._places, {}
+        _put(self._db, _EVENTS, rows)
+        _put(self._db, _PLACES, [(key, *where) for key, where in places.items()])
 
     def undo(self) -> None:
         """The transaction failed: nothing of it was."""
@@ -133,6 +141,7 @@ class Ledger:
     def _join(self, run_id: str, first: RunAccepted, busy: Run | None) -> int:
         if not first.session_id:
             return 0
+        self.flush()
         if busy:
             raise SessionBusy(first.session_id, busy.id)
         ordinal, notes = sessions.join(self._db, run_id, first, at=self._now())
@@ -201,6 +210,7 @@ class Ledger:
     def note(self, session_id: str, events: Sequence[SessionEvent]) -> Sequence[Noted]:
         if self.full and not isinstance(events[0], SessionDeleted):
             raise StoreFull("there is no space left for the journal; nothing new is begun")
+        self.flush()
         notes = sessions.write_notes(self._db, session_id, events, at=self._now())
         self._stir(session_id, notes)
         for deleted in events:
@@ -217,6 +227,7 @@ class Ledger:
     def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]) -> None:
         if self.full:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
+        self.flush()
         take_session(self._db, session_id, notes, runs)
         self._stir(session_id)
 
@@ -286,7 +297,7 @@ class Ledger:
             self._ready(run, ready_in, timed=timed)
             self.changed[run.id] = None
         elif run.place != "resting":
-            self._db.execute("update run set place = 'resting' where key = ?", (run.key,))
+            self._places[run.key] = ("resting", run.epoch)
             run.place = "resting"
 
     def next_ready(self) -> float | None:
@@ -341,7 +352,7 @@ class Ledger:
         if batch.blobs or batch.history:
             keep(self._db, key, batch.blobs, (batch.history,))
         if batch.final:
-            self._db.execute("update run set place = 'ended' where key = ?", (key,))
+            self._places[key] = ("ended", run.epoch)
             # Nobody has anything more to do with it: whoever held it has let go.
             self._roster.drop(run)
             self.ended += 1
@@ -355,12 +366,11 @@ class Ledger:
 
     def _hold(self, run: Run) -> None:
         self._roster.change(run)
-        self._db.execute(
-            "update run set place = 'held', epoch = ? where key = ?", (run.epoch, run.key)
-        )
+        self._places[run.key] = ("held", run.epoch)
         run.place = "held"
 
     def _ready(self, run: Run, seconds: float, *, timed: bool = False) -> None:
+        self._places.pop(run.key, None)
         self._db.execute(
             "update run set place = 'ready', ready_at = ?, ready_in = ?, timed = ? where key = ?",
             (self._now() + seconds, seconds, timed, run.key),
@@ -417,6 +427,21 @@ class Ledger:
             for session_id in self._roster.sessions():
                 self._promote(session_id)
         self.begin()
+
+
+def _put(db: apsw.Connection, statement: str, rows: list[tuple[object, ...]]) -> None:
+    """By few statements: with each the interpreter changes hands twice, and a crowd has many rows."""
+    for many in _AT_ONCE:
+        while len(rows) >= many:
+            values = [value for row in rows[:many] for value in row]
+            db.execute(_worded(statement, len(rows[0]), many), values)
+            del rows[:many]
+
+
+@lru_cache
+def _worded(statement: str, columns: int, rows: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return statement.format(", ".join([row] * rows))
 
 
 def _holds(lease: Lease, run: Run) -> bool:
