@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 #: Kills in all, and by one process after another.
-KILLS = 10
+KILLS = 6
 SOAK_KILLS, AT_ONCE = 200, 50
 
 #: What must happen now and then, or nothing was shown.

@@ -21,7 +21,7 @@ from tests.faults.diary import Diary, keep_a_diary
 pytestmark = pytest.mark.real_time
 
 #: Bytes from one bit that is turned to the next.
-STRIDE = 211
+STRIDE = 397
 
 
 class Stored:

@@ -35,7 +35,7 @@ def lives(how, folder, *, first, step):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-@pytest.mark.parametrize(("how", "every"), [("kill", 2), ("tear", 3)])
+@pytest.mark.parametrize(("how", "every"), [("kill", 3), ("tear", 5)])
 def test_what_was_heard_outlives_a_process_that_is_killed_while_it_writes(
     memory, how, every, chunk
 ):

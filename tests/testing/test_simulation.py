@@ -9,7 +9,7 @@ import pytest
 from holdfast.testing.simulation import World
 from holdfast.testing.virtual_time import VirtualTimeLoop
 
-SEEDS, AT_ONCE = 60, 10
+SEEDS, AT_ONCE = 40, 10
 SOAK_SEEDS = 20_000
 
 
