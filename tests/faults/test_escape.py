@@ -410,7 +410,7 @@ async def test_hooks_in_the_workspace_are_not_written(repository):
 
 
 @pytest.mark.parametrize(
-    "where", [".", "{0}", "x/..", ".git", "{0}/../alias", "../alias/.git", "~/work", "~/alias"]
+    "where", [".", "{0}", "x/..", ".git", "{0}/../alias", "../alias/.git", "~/{1}", "~/alias"]
 )
 async def test_where_hooks_would_lie_among_all_that_is_written_nothing_runs(
     repository, where, monkeypatch
@@ -419,7 +419,7 @@ async def test_where_hooks_would_lie_among_all_that_is_written_nothing_runs(
     monkeypatch.setenv("HOME", str(workspace.parent))
     (workspace.parent / "alias").symlink_to(workspace)
     (workspace / "x").mkdir()
-    git(workspace, "config", "core.hooksPath", where.format(workspace))
+    git(workspace, "config", "core.hooksPath", where.format(workspace, workspace.name))
     folder = ".git" if where.endswith(".git") else "."
     with pytest.raises(ToolError, match=r"core\.hooksPath.*a folder of their own"):
         await repository.sh(hook_in(f"{folder}/pre-commit", repository))
@@ -427,7 +427,7 @@ async def test_where_hooks_would_lie_among_all_that_is_written_nothing_runs(
     assert list(repository.outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["{0}/../alias/hooks", "../hooks", "~/work/hooks"])
+@pytest.mark.parametrize("where", ["{0}/../alias/hooks", "../hooks", "~/{1}/hooks"])
 async def test_hooks_in_the_workspace_are_not_written_however_it_is_called(
     repository, where, monkeypatch
 ):
@@ -436,7 +436,7 @@ async def test_hooks_in_the_workspace_are_not_written_however_it_is_called(
     (workspace / "hooks").mkdir()
     (workspace.parent / "alias").symlink_to(workspace)
     (workspace.parent / "hooks").symlink_to(workspace / "hooks")
-    git(workspace, "config", "core.hooksPath", where.format(workspace))
+    git(workspace, "config", "core.hooksPath", where.format(workspace, workspace.name))
     await repository.fails(hook_in("hooks/pre-commit", repository), "Read-only")
     commit_outside(workspace)
     assert list(repository.outside.iterdir()) == []
@@ -447,7 +447,7 @@ async def test_hooks_that_settings_outside_name_are_not_written(cell, monkeypatc
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     git(tmp_path, "init", "-q")
-    git(tmp_path, "config", "core.hooksPath", "work/hooks")
+    git(tmp_path, "config", "core.hooksPath", f"{cell.workspace.name}/hooks")
     (cell.workspace / "hooks").mkdir()
     await cell.fails(hook_in("hooks/pre-commit", cell), "Read-only")
     git(cell.workspace, "init", "-q")
