@@ -12,7 +12,7 @@ from holdfast.stores.batch import pack_events
 from holdfast.stores.database import open_reader, open_writer
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.reserve import Reserve
-from holdfast.stores.writer import BEHIND, LOOK, MOST, QUIET, Writer
+from holdfast.stores.writer import LOOK, MOST, QUIET, Writer
 from holdfast.testing.contracts import ACCEPTED
 
 pytestmark = pytest.mark.real_time
@@ -21,13 +21,20 @@ pytestmark = pytest.mark.real_time
 class Desk:
     """A writer, what it published, and the connection it writes with."""
 
-    def __init__(self, folder, quiet=QUIET):
+    def __init__(self, folder, quiet=QUIET, behind=4):
         self.folder, self.published, self.lost = folder, [], []
         #: What to raise instead of the next commit.
         self.trouble = None
         self.reserve = Reserve(folder / "reserve", size=1000)
+        self.behind = behind
         self.writer = Writer(
-            self._open, self.reserve, self._publish, self.lost.append, checkpoint=1000, quiet=quiet
+            self._open,
+            self.reserve,
+            self._publish,
+            self.lost.append,
+            checkpoint=1000,
+            quiet=quiet,
+            behind=behind,
         )
         self.commits = 0
 
@@ -361,12 +368,12 @@ async def test_what_ended_before_the_file_was_opened_is_packed_too(tmp_path):
 
 
 async def test_while_somebody_asks_all_the_time_nothing_is_packed_until_much_has_gathered(desk):
-    for number in range(BEHIND):
+    for number in range(desk.behind):
         await live(desk, f"run_{number}", TEXT, RunCompleted())
     with watch(desk) as db:
         packed = "select count(*) from run where packed = 1"
         assert db.execute(packed).get == 0
-        number = BEHIND
+        number = desk.behind
         with anyio.fail_after(30):
             while not db.execute(packed).get:
                 await live(desk, f"run_{number}", TEXT, RunCompleted())

@@ -43,8 +43,9 @@ LOOK = 1.0
 #: Seconds without anybody asking after which runs that have ended are packed, one after another.
 QUIET = 1.0
 
-#: With more of them than this, a moment in which nobody asks will do, but only so often: in seconds.
-BEHIND = 4
+#: With more of them than this a moment in which nobody asks will do, but only so often,
+#: in seconds: it takes a twentieth of what a crowd of live runs could do with.
+BEHIND = 2000
 PACE = 0.03
 
 
@@ -74,9 +75,10 @@ class Writer:
         *,
         checkpoint: int = CHECKPOINT,
         quiet: float = QUIET,
+        behind: int = BEHIND,
     ) -> None:
         self._open, self._reserve, self._publish, self._lose = open, reserve, publish, lose
-        self._most_pages, self._quiet = checkpoint, quiet
+        self._most_pages, self._quiet, self._most_behind = checkpoint, quiet, behind
         self._loop = asyncio.get_running_loop()
         #: What was asked for since the loop's last turn, and what was handed over since.
         self._asked: list[_Request] = []
@@ -218,7 +220,7 @@ class Writer:
         """What is asked for next. While nobody asks, runs that have ended are packed."""
         quiet = False
         while self._packs:
-            behind = self._ledger.ended - self._done > BEHIND
+            behind = self._ledger.ended - self._done > self._most_behind
             pause = max(self._packed_at + PACE - monotonic(), 0.0) if behind else self._quiet
             try:
                 return self._requests.get(timeout=0.0 if quiet else pause)
