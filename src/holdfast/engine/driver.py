@@ -64,23 +64,29 @@ class Driver:
             tools=means.tools_for(scribe.state.accepted),
             spread=crc32(scribe.lease.run_id.encode()) / 0xFFFFFFFF,
         )
-        #: Something was started that may still be there when this run is let go of.
+        #: Where others accompany it, and whether anybody did who may still be there when it is let go of.
+        self._tasks: TaskGroup | None = None
         self._company = False
         self._deadlines: dict[tuple[float, float], float] = {}
         self._traces = Traces()
         #: The rules of the step at hand: what is planned by one must not be done by another.
         self._now = self._rules
 
-    async def drive(self) -> Again:
-        """Go on until the run ends or has to wait for someone. Returns when to look at it again."""
+    async def drive(self, begun: Callable[[], None] = nobody) -> Again:
+        """Go on until the run ends or has to wait for someone. Returns when to look at it again.
+
+        `begun` is called once somebody may `accompany` it.
+        """
         again: Again | None = None
         async with task_group() as tasks:
-            self._scribe.begin = partial(self._start, tasks, self._scribe.keep_writing)
+            self._tasks = tasks
+            self._scribe.begin = partial(self.accompany, self._scribe.keep_writing)
+            begun()
             try:
-                again = await self._go_on(tasks)
+                again = await self._go_on()
             finally:
                 # Or each would keep the other until somebody looks for garbage.
-                self._scribe.begin = nobody
+                self._scribe.begin, self._tasks = nobody, None
             if self._company:
                 # On a stop the tools end here, before the end is written.
                 tasks.cancel_scope.cancel()
@@ -91,6 +97,14 @@ class Driver:
         await self.wind_down()
         return Again(seen=self._scribe.state.seq)
 
+    def accompany(self, act: Callable[..., Coroutine[Any, Any, None]], *given: object) -> bool:
+        """Have this done beside the run, for as long as it is driven. False if it is not."""
+        if self._tasks is None:
+            return False
+        self._company = True
+        self._tasks.start_soon(act, *given)
+        return True
+
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
         while self._scribe.state.stopping:
@@ -100,7 +114,7 @@ class Driver:
                 return
             await self._scribe.record(*step.events)
 
-    async def _go_on(self, tasks: TaskGroup) -> Again | None:
+    async def _go_on(self) -> Again | None:
         """Plan and perform until there is nothing to do, or a stop stands: then None."""
         due = self._scribe.lease.due
         while not self._scribe.state.stopping:
@@ -109,18 +123,16 @@ class Driver:
                 case Rest(timer) as rest:
                     if timer is None or (self._left(timer) and not due):
                         return self._again(rest)
-                    await self._perform(timer.then, tasks)
+                    await self._perform(timer.then)
                 case Pause(timer):
-                    await self._pause(timer, tasks)
+                    await self._pause(timer)
                 case step:
-                    await self._perform(step, tasks)
+                    await self._perform(step)
             # It was the first plan that the time had come for.
             due = False
         return None
 
-    async def _perform(
-        self, step: Record | CallModel | RunTools | AskPerson, tasks: TaskGroup
-    ) -> None:
+    async def _perform(self, step: Record | CallModel | RunTools | AskPerson) -> None:
         match step:
             case Record(events, then=CallModel() as call):
                 await call_model(self._scribe, self._means, call, events)
@@ -129,7 +141,7 @@ class Driver:
             case CallModel():
                 await call_model(self._scribe, self._means, step)
             case RunTools():
-                await self._start_tools(step, tasks)
+                await self._start_tools(step)
             case AskPerson():
                 await self._ask(step)
             case _:
@@ -146,7 +158,7 @@ class Driver:
             grants += tuple(grant for grant in state.grants if grant.scope == "session")
         return replace(self._rules, grants=grants)
 
-    async def _start_tools(self, step: RunTools, tasks: TaskGroup) -> None:
+    async def _start_tools(self, step: RunTools) -> None:
         """Start those that are still what was looked at, and asked about, before."""
         looks = await self._look_again(step.calls)
         if changed := self._changed(looks):
@@ -155,7 +167,7 @@ class Driver:
         await self._scribe.record(*self._starts(step.calls, self._now))
         for call in step.calls:
             if may_start(self._scribe.state, call.id, self._now):
-                self._start(tasks, use_tool, self._scribe, self._means, call, self._traces)
+                self.accompany(use_tool, self._scribe, self._means, call, self._traces)
 
     async def _look_again(
         self, calls: Iterable[ToolCall], *, asking: bool = False
@@ -178,12 +190,6 @@ class Driver:
             ToolStarted(call_id=id, rule=said.rule if isinstance(said, Allowed) else "")
             for id, said in verdicts.items()
         ]
-
-    def _start(
-        self, tasks: TaskGroup, act: Callable[..., Coroutine[Any, Any, None]], *given: object
-    ) -> None:
-        self._company = True
-        tasks.start_soon(act, *given)
 
     async def _ask(self, step: AskPerson) -> None:
         looks = await self._look_again((call for call, _ in step.asks), asking=True)
@@ -210,13 +216,13 @@ class Driver:
         ]
         await self._scribe.record(*requests)
 
-    async def _pause(self, timer: Timer | None, tasks: TaskGroup) -> None:
+    async def _pause(self, timer: Timer | None) -> None:
         """Wait for news, or for the timer and then do what it says."""
         news = self._scribe.news
         with anyio.move_on_after(self._left(timer) if timer else None) as wait:
             await news.wait()
         if timer and wait.cancelled_caught:
-            await self._perform(timer.then, tasks)
+            await self._perform(timer.then)
 
     def _again(self, rest: Rest) -> Again:
         left = self._left(rest.timer) if rest.timer else inf

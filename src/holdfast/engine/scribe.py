@@ -63,7 +63,7 @@ class Scribe:
         self.pace: Callable[[], float] = _at_once
         self._due = -inf
         #: Has `keep_writing` begin. Called when there is something to write that nobody waits for.
-        self.begin: Callable[[], None] = nobody
+        self.begin: Callable[[], object] = nobody
         self._kept = False
         # asyncio's own, as these cost next to nothing where nobody wants them.
         self._one = asyncio.Lock()

@@ -17,7 +17,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from holdfast.calls.foreign import no_stray_cancel, told
-from holdfast.calls.tasks import task_group
 from holdfast.core.lease import Lease, Tenure
 from holdfast.engine.driver import Again, Driver
 from holdfast.engine.means import Means
@@ -55,10 +54,8 @@ class LiveRun:
         self.scribe: Scribe | None = None
         self.driver: Driver | None = None
         self.lost = False
-        #: Set when something may have been wished for it.
+        #: Set when something may have been wished for it; and whether somebody waits for that.
         self.told = asyncio.Event()
-        #: Has somebody listen for that, once there is anything to listen to.
-        self.listen: Callable[[], None] = _nobody
         self.heeded = False
 
     def renewed(self, tenure: Tenure) -> None:
@@ -93,7 +90,7 @@ class Supervisor:
         """Something may have been wished for this run. It finds out for itself, in its own time."""
         if live := self._live.get(run_id):
             live.told.set()
-            live.listen()
+            self._listen(live)
 
     def lose(self, run_id: str) -> None:
         """The run may belong to another worker by now: drop it, unwritten."""
@@ -139,17 +136,11 @@ class Supervisor:
             )
             scribe.pace = self._pace
             driver = live.driver = Driver(scribe, self._means)
-            async with task_group() as tasks:
-                live.listen = partial(self._start_heeding, live, scribe, tasks)
-                try:
-                    while not await self._release(scribe, await driver.drive()):
-                        pass
-                    # Whatever is wished from now on is for others to see to.
-                    live.lost = True
-                finally:
-                    live.listen = _nobody
-                if live.heeded:
-                    tasks.cancel_scope.cancel()
+            begun = partial(self._listen, live)
+            while not await self._release(scribe, await driver.drive(begun)):
+                pass
+            # Whatever is wished from now on is for others to see to.
+            live.lost = True
             return
         if not live.over:
             with anyio.move_on_after(LAST_WORDS, shield=True):
@@ -160,19 +151,23 @@ class Supervisor:
         crowd = len(self._live) - FEW
         return min(crowd * SHARE, LONGEST_PACE) if crowd > 0 else 0.0
 
-    def _start_heeding(self, live: LiveRun, scribe: Scribe, tasks: TaskGroup) -> None:
+    def _listen(self, live: LiveRun) -> None:
         """Most runs end without a wish, and need nobody to wait for one."""
-        live.listen, live.heeded = _nobody, True
-        tasks.start_soon(self._heed, live, scribe)
+        if live.told.is_set() and live.driver and not live.heeded:
+            live.heeded = live.driver.accompany(self._heed, live)
 
-    async def _heed(self, live: LiveRun, scribe: Scribe) -> None:
+    async def _heed(self, live: LiveRun) -> None:
         """Learn what is wished for the run, as one hears of it. A stop takes effect here."""
-        while True:
-            await live.told.wait()
-            live.told = asyncio.Event()
-            await scribe.catch_up()
-            if scribe.state.stopping:
-                live.scope.cancel()
+        assert live.scribe is not None
+        try:
+            while True:
+                await live.told.wait()
+                live.told = asyncio.Event()
+                await live.scribe.catch_up()
+                if live.scribe.state.stopping:
+                    live.scope.cancel()
+        finally:
+            live.heeded = False
 
     async def _last_words(self, live: LiveRun) -> None:
         """The scope was cancelled. What the journal says tells whether it was a stop or a farewell."""
@@ -242,10 +237,6 @@ class Supervisor:
                 )
         except StoreError as error:
             _warn(live, "is left to be rescued: %s", error)
-
-
-def _nobody() -> None:
-    """Nobody listens yet, or somebody does already."""
 
 
 def _later(scribe: Scribe) -> Again:
