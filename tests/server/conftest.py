@@ -17,9 +17,11 @@ import pytest
 
 from holdfast.app import open_app
 from holdfast.config import Settings
+from holdfast.errors import HoldfastError
 from holdfast.server.about import About
 from holdfast.server.asgi import make_asgi
 from holdfast.server.metrics import Metrics
+from holdfast.server.problems import Problem, problem
 from holdfast.server.service import Service
 
 HOST = (sys.executable, str(Path(__file__).with_name("host_script.py")))
@@ -312,7 +314,8 @@ class Present:
 
 
 class Inside:
-    """The routes as they are called, without a socket and a guard. A model and tools of one's own."""
+    """The routes as they are called, without a socket, and of the guard only that what they raise is
+    answered. A model and tools of one's own."""
 
     def __init__(self, app, settings, metrics):
         self.app, self.settings = app, settings
@@ -353,8 +356,15 @@ class Inside:
         async def send(message):
             sent.append(message)
 
-        with anyio.move_on_after(patience):
-            await self.asgi(scope, receive, send)
+        try:
+            with anyio.move_on_after(patience):
+                await self.asgi(scope, receive, send)
+        except (Problem, HoldfastError) as error:
+            if sent:
+                raise
+            refusal = problem(error).without(self.service.secrets)
+            told = {name.lower(): value for name, value in refusal.headers.items()}
+            return Answer(refusal.status, told, refusal.body)
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         said = b"".join(message.get("body", b"") for message in sent[1:])
         return Answer(sent[0]["status"], found, said)

@@ -13,7 +13,6 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.params import HeaderParameter, QueryParameter, SkipValidation
-from litestar.types import ASGIApp
 from msgspec import Raw, Struct
 
 from holdfast.core.events import Recorded
@@ -22,8 +21,8 @@ from holdfast.server.about import About
 from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
+from holdfast.server.lane import Lane, Started, start
 from holdfast.server.openai.chat_routes import CHAT_ROUTES
-from holdfast.server.openai.going_on import take_run
 from holdfast.server.openai.response_routes import RESPONSE_ROUTES
 from holdfast.server.problems import (
     Problem,
@@ -51,12 +50,6 @@ from holdfast.server.status import Status
 from holdfast.server.streams import RunStream
 
 TheAbout = NamedDependency[SkipValidation[About]]
-
-
-class Started(Struct, frozen=True):
-    run_id: str
-    status: str = "started"
-    replayed: bool = False
 
 
 class Answered(Struct, frozen=True):
@@ -106,13 +99,13 @@ class Journal(Struct, frozen=True):
 async def start_run(
     request: Ask,
     service: TheService,
-    idempotency_key: Annotated[
+    idempotency_key: Annotated[  # noqa: ARG001 - read with the other headers
         str | None,
         HeaderParameter(
             name="Idempotency-Key", description="The same key and body again lead to the same run."
         ),
     ] = None,
-    session_id: Annotated[  # noqa: ARG001 - read with the others that mean the same
+    session_id: Annotated[  # noqa: ARG001 - as above
         str | None,
         HeaderParameter(
             name="X-Hermes-Session-Id", description="The session, if the body names none."
@@ -120,21 +113,9 @@ async def start_run(
     ] = None,
 ) -> Response[Started]:
     """The run is on record when this is answered, and will be carried to an end."""
-    submitted, ignored = await take_run(
-        service,
-        await request.body(),
-        principal=who(request),
-        key=idempotency_key,
-        headers=request.headers,
+    started, headers = await start(
+        service, await request.body(), principal=who(request), headers=request.headers
     )
-    headers = {"X-Run-Id": submitted.run_id}
-    if ignored:
-        headers["X-Holdfast-Ignored"] = ", ".join(ignored)
-    if submitted.replayed:
-        headers["Idempotency-Replayed"] = "true"
-    if session_key := request.headers.get("X-Hermes-Session-Key"):
-        headers["X-Hermes-Session-Key"] = service.secrets.mask(session_key)
-    started = Started(submitted.run_id, submitted.how, submitted.replayed)
     return Response(started, status_code=202, headers=headers)
 
 
@@ -320,9 +301,9 @@ ROUTES = [
 ]
 
 
-def make_asgi(service: Service, about: About) -> ASGIApp:
+def make_asgi(service: Service, about: About) -> Lane:
     """The routes with what they need. Whoever serves them guards them."""
-    return Litestar(
+    routes = Litestar(
         route_handlers=ROUTES,
         dependencies={
             "service": _given(service),
@@ -352,6 +333,7 @@ def make_asgi(service: Service, about: About) -> ASGIApp:
         ),
         debug=False,
     )
+    return Lane(service, routes)
 
 
 def _given(value: Any) -> Provide:

@@ -145,7 +145,7 @@ class Guard:
         if body is None:
             return  # hung up
         if head.has_body:
-            receive = _Replay(body, receive)
+            receive, head.closes = _Replay(body, receive), False
         await self._admit(scope, receive, sender, head)
 
     async def _admit(self, scope: Message, receive: Receive, sender: _Sender, head: _Head) -> None:
@@ -235,7 +235,7 @@ class Guard:
         self, refusal: Problem, receive: Receive, sender: _Sender, head: _Head
     ) -> None:
         refusal.without(self._secrets)
-        headers = _headers(refusal, close=head.has_body)
+        headers = _headers(refusal, close=head.closes)
         await _send(sender, refusal.status, headers, refusal.body, more=head.unread)
         if head.unread:
             # All of the answer is there to be read, but it is not over before the rest has come.
@@ -246,9 +246,10 @@ class Guard:
 
 
 class _Head:
-    """The headers that are judged. `unread` is whether there is more of the body to come."""
+    """The headers that are judged. `unread` is whether there is more of the body to come, `closes`
+    whether the line is over after a refusal, as its end is not known."""
 
-    __slots__ = ("count", "has_body", "repeated", "size", "unread", "values")
+    __slots__ = ("closes", "count", "has_body", "repeated", "size", "unread", "values")
 
     def __init__(self, headers: Iterable[Header]) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -263,7 +264,7 @@ class _Head:
                 self.values[name] = value.strip(b" \t")
         chunked = b"transfer-encoding" in self.values
         self.has_body = chunked or self.values.get(b"content-length", b"0").strip(b"0") != b""
-        self.unread = self.has_body
+        self.unread = self.closes = self.has_body
 
     @property
     def host(self) -> bytes:
