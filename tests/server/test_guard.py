@@ -285,6 +285,14 @@ async def test_an_error_of_ours_is_answered_without_details(caplog):
     assert noted(caplog)[0].exc_info[0] is ValueError
 
 
+async def test_after_an_error_whose_request_was_read_whole_the_line_can_be_used_again():
+    async with serving() as here, connected(here) as client:
+        for _ in range(2):
+            await client.write(request("/wrong", BEARER, JSON, length(2), method="POST") + b"{}")
+            found = await client.read()
+            assert (found.status, "connection" in found.headers) == (400, False)
+
+
 async def test_a_refusal_repeats_no_secret():
     async with serving(secrets=Secrets(["that will not do"])) as here:
         found = await ask(here, "/wrong", BEARER)

@@ -1,0 +1,61 @@
+"""The requests of every run are answered on a lane of their own, as the routes would answer them."""
+
+import pytest
+
+from holdfast.testing.scripted import ScriptedModel
+
+#: Asked in another way, a request is for the routes.
+PLAINLY, OTHERWISE = "/v1/runs", "/v1/runs/"
+
+
+async def test_a_run_is_started_alike_on_both_ways(inside):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        for number, path in enumerate((PLAINLY, OTHERWISE)):
+            named = {
+                "idempotency-key": f"key-{number}",
+                "x-hermes-session-id": "talk",
+                "x-hermes-session-key": "mine",
+            }
+            asked = {"input": "hi", "previous_response_id": "resp_unknown"}
+            first, again = [await served.post(path, asked, headers=named) for _ in range(2)]
+            run_id = first.json["run_id"]
+            assert (first.status, again.status) == (202, 202)
+            assert again.json == {"run_id": run_id, "status": "started", "replayed": True}
+            for answer in (first, again):
+                assert answer.headers["content-type"] == "application/json"
+                assert int(answer.headers["content-length"]) == len(answer.body)
+                assert answer.headers["x-run-id"] == run_id
+                assert answer.headers["x-hermes-session-key"] == "mine"
+            assert first.headers["x-holdfast-ignored"] == "previous_response_id"
+            assert again.headers["idempotency-replayed"] == "true"
+            assert (await served.get(f"/v1/runs/{run_id}")).json["session_id"] == "talk"
+
+
+@pytest.mark.parametrize("path", [PLAINLY, OTHERWISE])
+async def test_a_bad_request_is_refused_alike_on_both_ways(inside, path):
+    async with inside(ScriptedModel()) as served:
+        for body in (b"", b"[]", b"{", b'{"input": ""}', b'{"input": "\xff"}'):
+            answer = await served.ask("POST", path, body=body)
+            assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+        assert (await served.get("/v1/runs")).json["data"] == []
+
+
+async def test_a_run_is_followed_alike_on_both_ways(inside):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        run_id = (await served.post("/v1/runs", {"input": "hi"})).json["run_id"]
+        await served.get(f"/v1/runs/{run_id}?wait=30")
+        events = f"/v1/runs/{run_id}/events"
+        plainly, otherwise = await served.get(events), await served.get(f"{events}?after=0")
+        assert (plainly.status, plainly.headers) == (200, otherwise.headers)
+        assert plainly.body == otherwise.body
+        seen = {"last-event-id": "2"}
+        plainly = await served.get(events, headers=seen)
+        assert plainly.body == (await served.get(f"{events}?after=1", headers=seen)).body
+        assert plainly.body == (await served.get(f"{events}?after=2")).body
+
+
+@pytest.mark.parametrize("query", ["", "?after=1"])
+async def test_a_run_that_is_not_there_cannot_be_followed_on_either_way(inside, query):
+    async with inside(ScriptedModel()) as served:
+        answer = await served.get(f"/v1/runs/run_none/events{query}")
+        assert (answer.status, answer.error["code"]) == (404, "run_not_found")
