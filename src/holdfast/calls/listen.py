@@ -46,7 +46,7 @@ async def listen(
     """
     clock = asyncio.get_running_loop().time
     dog = Watchdog(patience, now=clock(), wire=wire)
-    count = 0
+    count, done = 0, None
     try:
         with (
             anyio.CancelScope() as line,
@@ -55,7 +55,10 @@ async def listen(
         ):
             async for chunk in chunks:
                 if isinstance(chunk, Done):
-                    return chunk
+                    done = chunk
+                    alarm.set(CLOSING)
+                    await chunks.aclose()
+                    break
                 came, waiting = clock(), dog.first
                 if _note(chunk, dog, came):
                     alarm.off = True
@@ -65,6 +68,8 @@ async def listen(
                 count += 1
                 if count % TURN == 0:
                     await anyio.lowlevel.checkpoint()
+        if done:
+            return done
         if line.cancelled_caught:
             raise dog.stalled(now=clock())
         raise BadReply("the reply broke off without its end marker", reason="truncated")
@@ -72,8 +77,9 @@ async def listen(
         error.waited = dog.quiet(now=clock())
         raise
     finally:
-        with anyio.move_on_after(CLOSING, shield=True):
-            await chunks.aclose()
+        if done is None:
+            with anyio.move_on_after(CLOSING, shield=True):
+                await chunks.aclose()
 
 
 def _note(chunk: Chunk, dog: Watchdog, now: float) -> bool:
@@ -123,6 +129,12 @@ class _Alarm:
             self._timer = None
         if self._timer is None and deadline < inf:
             self._timer = self._loop.call_at(deadline, self._look)
+
+    def set(self, seconds: float) -> None:
+        """Whatever the watchdog thinks."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._scope.cancel)
 
     def _look(self) -> None:
         self._timer = None

@@ -49,6 +49,11 @@ class Answer(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
+    @property
+    def over(self) -> bool:
+        """All of it has come."""
+        ...
+
     def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises ModelError."""
         ...
@@ -93,7 +98,8 @@ class HttpTransport:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, connect: float
     ) -> AsyncIterator[Answer]:
         target = _target(url)
-        head = _head(method, target, headers, len(body))
+        head = _head(method, target, tuple(headers.items()))
+        head += b"Content-Length: %d\r\n\r\n" % len(body)
         idle = self._idle.setdefault(target.origin, {})
         connection = _pick(idle) or await self._connect(target.origin, connect)
         try:
@@ -207,17 +213,19 @@ def _no_address(why: str) -> ModelUnavailable:
     return ModelUnavailable(f"there is no such address ({_CHECK}): {why}")
 
 
-def _head(method: str, target: _Target, headers: Mapping[str, str], size: int) -> bytes:
+@lru_cache(maxsize=256)
+def _head(method: str, target: _Target, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """All of it but how long the body is. The same for every call to a model, or nearly so."""
     fields = {"host": ("Host", target.host), "user-agent": ("User-Agent", "holdfast")}
-    fields |= {name.lower(): (name, value) for name, value in headers.items()}
-    fields["content-length"] = ("Content-Length", str(size))
-    # How long it is has been said.
-    fields.pop("transfer-encoding", None)
+    fields |= {name.lower(): (name, value) for name, value in headers}
+    # That is said last, and then how it is transferred is said, too.
+    for told in ("content-length", "transfer-encoding"):
+        fields.pop(told, None)
     for name, value in fields.values():
         if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
             raise ModelUnavailable(f"the header {name!r} cannot be sent: it is malformed")
     lines = [f"{name}: {value}\r\n" for name, value in fields.values()]
-    return f"{method} {target.path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
+    return f"{method} {target.path} HTTP/1.1\r\n{''.join(lines)}".encode()
 
 
 @lru_cache(maxsize=256)

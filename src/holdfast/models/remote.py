@@ -238,7 +238,8 @@ async def _read_stream(
                     yield chunk
                     spoken = spoken or isinstance(chunk, _WORDS)
                     if isinstance(chunk, Done):
-                        await _next(pieces, anyio.current_time() + LAST_BYTES)
+                        if not answer.over:
+                            await _next(pieces, anyio.current_time() + LAST_BYTES)
                         return
                 work += min(len(piece), TURN)
                 if work >= TURN:

@@ -44,6 +44,8 @@ class _Answer:
     headers: Mapping[str, str]
     body: AsyncGenerator[bytes, None]
     first: bytes = b""
+    #: Whether more comes is in the script, and not known before.
+    over = False
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         if self.first:
