@@ -240,19 +240,30 @@ PLAIN = {"index": 0, "delta": {"content": "b"}, "finish_reason": None, "logprobs
     ids=str,
 )
 def test_a_piece_means_the_same_on_the_short_way_and_on_the_long_one(odd):
-    """Most pieces are read on a shorter way, but not those whose event has a name."""
+    """Most pieces are read on a shorter way, many at once."""
 
-    def heard(kind):
+    def heard(*, short):
         reader = OpenAIChat().reader()
-        value = {"object": "chat.completion.chunk", "choices": [PLAIN]} | odd
+        plain = event({"object": "chat.completion.chunk", "choices": [PLAIN]})
+        events = [plain, plain, event(json.loads(plain.data) | odd), plain, event(DONE)]
         try:
             reader.read(event(piece(content="a")))
-            chunks = [*reader.read(event(value, kind)), *reader.read(event(DONE))]
+            words, count = reader.words([one.data for one in events]) if short else ("", 0)
+            chunks = [chunk for one in events[count:] for chunk in reader.read(one)]
         except ModelError as error:
             return str(error), reader.complete
-        return chunks, reader.complete
+        said = "".join(chunk.text for chunk in chunks if isinstance(chunk, Said))
+        return words + said, [c for c in chunks if not isinstance(c, Said)], reader.complete
 
-    assert heard("") == heard("message")
+    assert heard(short=True) == heard(short=False)
+
+
+def test_only_what_comes_after_the_first_words_is_read_on_the_short_way():
+    reader, plain = OpenAIChat().reader(), {"object": "chat.completion.chunk", "choices": [PLAIN]}
+    data = event(plain).data
+    assert reader.words([data]) == ("", 0)
+    (first,) = reader.read(event(plain))
+    assert reader.words([data, data, DONE, data]) == (first.text * 2, 2)
 
 
 def test_a_plain_piece_in_an_event_of_another_kind_is_no_words():

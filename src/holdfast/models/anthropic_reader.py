@@ -132,6 +132,9 @@ class AnthropicReader:
             "error": self._fail,
         }
 
+    def words(self, data: Sequence[bytes]) -> tuple[str, int]:  # noqa: ARG002 - every event has a name
+        return "", 0
+
     def read(self, event: ServerEvent) -> Sequence[Chunk]:
         kind = event.kind or parse(event.data, _kinds).type or ""
         read = self._read.get(kind)

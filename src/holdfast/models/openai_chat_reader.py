@@ -207,17 +207,20 @@ class ChatReader:
         self._by_index: dict[int, _Begun] = {}
         self._usage, self._model = Usage(), ""
 
-    def read(self, event: ServerEvent) -> Sequence[Chunk]:
-        kind, data = event
-        if self._spoke and not kind:
+    def words(self, data: Sequence[bytes]) -> tuple[str, int]:
+        said: list[str] = []
+        if self._spoke:
             try:
-                chunk = _plain_chunks.decode(data)
+                for one in data:
+                    chunk = _plain_chunks.decode(one)
+                    said.append(chunk.choices[0].delta.content)
+                    self._model = chunk.model or self._model
             except (ValueError, RecursionError):
                 pass  # It says something else, or the same in other words.
-            else:
-                self._model = chunk.model or self._model
-                said = chunk.choices[0].delta.content
-                return (Said(said),) if said else ()
+        return "".join(said), len(said)
+
+    def read(self, event: ServerEvent) -> Sequence[Chunk]:
+        kind, data = event
         if data == b"[DONE]":
             return [self._done()]
         return self._hear(data, kind) if data else ()

@@ -133,6 +133,9 @@ class ResponsesReader:
         #: The part of a thought that is being told; None before the first.
         self._part: tuple[object, ...] | None = None
 
+    def words(self, data: Sequence[bytes]) -> tuple[str, int]:  # noqa: ARG002 - every event has a name
+        return "", 0
+
     def read(self, event: ServerEvent) -> Sequence[Chunk]:
         if self.complete or event.kind in _IDLE or event.data == b"[DONE]":
             return ()

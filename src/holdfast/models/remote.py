@@ -35,7 +35,7 @@ from holdfast.models.catalog import WIRES, Price, cost, price_of
 from holdfast.models.failures import from_answer
 from holdfast.models.http import Answer, Transport, open_transport
 from holdfast.models.sse import MOST_BYTES, Decoder
-from holdfast.models.wire import Reader, Wire, parse
+from holdfast.models.wire import Reader, ServerEvent, Wire, parse
 
 #: Seconds to wait for the book-keeping of a reply that is complete.
 GRACE = 2.0
@@ -260,7 +260,12 @@ def _understood(decoder: Decoder, reader: Reader, piece: bytes) -> Iterator[Chun
     """What these bytes say. A reply that is complete is not lost by what comes after it."""
     chunks: list[Chunk] = []
     try:
-        for event in decoder.feed(piece):
+        plain = decoder.plain(piece)
+        words, count = reader.words(plain) if plain else ("", 0)
+        if words:
+            chunks.append(Said(words))
+        rest = (ServerEvent("", data) for data in plain[count:]) if plain else decoder.feed(piece)
+        for event in rest:
             if event.data and (found := reader.read(event)):
                 chunks += found
                 if isinstance(found[-1], Done):

@@ -35,11 +35,16 @@ class Decoder:
         self._data: list[bytes] = []
         self._size = 0
 
+    def plain(self, piece: bytes) -> list[bytes]:
+        """The data of the events in this piece, if it is made of nothing but whole ones without a name,
+        as most are; else nothing, and then it is to be fed. Raises BadReply, too_large."""
+        found = _plain(piece) if self._at_rest else []
+        if found:
+            self._count(piece)
+        return found
+
     def feed(self, piece: bytes) -> list[ServerEvent]:
         """The events that this piece completes. Raises BadReply, too_large."""
-        if self._at_rest and (plain := _plain(piece)):
-            self._count(piece)
-            return [ServerEvent("", data) for data in plain]
         events: list[ServerEvent] = []
         for line in self._lines(piece):
             if line[:5] == b"data:":

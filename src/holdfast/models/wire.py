@@ -35,6 +35,11 @@ class Reader(Protocol):
     #: All has been said; what may follow is book-keeping, and not worth a failure.
     complete: bool
 
+    def words(self, data: Sequence[bytes]) -> tuple[str, int]:
+        """What the first of these events without a name say, as far as they say words and nothing else,
+        and how many those are. It may leave any of them to `read`, which takes longer."""
+        ...
+
     def read(self, event: ServerEvent) -> Sequence[Chunk]:
         """What this event says, nothing if it is not for us. Raises ModelError for a failure in it.
 
