@@ -20,7 +20,18 @@ from holdfast.core.events import (
     TextStreamed,
 )
 from holdfast.core.lifecycle import Status
-from holdfast.core.messages import Asked, BlobRef, Done, Image, Reasoning, Text, Unstreamed, plain
+from holdfast.core.messages import (
+    Asked,
+    BlobRef,
+    Done,
+    Image,
+    Reasoning,
+    Said,
+    Text,
+    Thought,
+    Unstreamed,
+    plain,
+)
 from holdfast.core.phase import phase
 from holdfast.core.plan import CallModel
 from holdfast.core.secrets import MASK, Secrets
@@ -52,6 +63,37 @@ async def test_the_text_of_a_reply_is_exactly_what_was_streamed():
     state, events = await outcome(["Hel", "", "lo", Think("hm"), "!"])
     streamed = "".join(event.text for event in events if isinstance(event, TextStreamed))
     assert streamed == only(events, ModelReplied).text == state.output == "Hello!"
+
+
+class Breathless:
+    """Says the end with its last words."""
+
+    def __init__(self, *chunks):
+        self._chunks = chunks
+
+    async def stream(self, request):
+        for chunk in self._chunks:
+            yield chunk
+        yield Done()
+
+
+class Commits(MemoryStore):
+    """Remembers what was written together."""
+
+    async def append(self, lease, *events, **options):
+        self.last = events
+        return await super().append(lease, *events, **options)
+
+
+async def test_words_that_come_with_the_end_are_written_with_it():
+    store = Commits(now=anyio.current_time)
+    model = Breathless(Said("Hel"), Thought("hm", last=True), Said("lo", last=True))
+    async with stage(model, store=store) as play:
+        state = await play.ended(await play.start())
+    assert state.output == "Hello"
+    thought, text, reply, end = store.last
+    assert (thought.text, text.text) == ("hm", "lo")
+    assert (reply.text, type(end)) == ("Hello", RunCompleted)
 
 
 async def test_an_acknowledgement_is_on_record_so_that_readers_know_what_is_awaited():

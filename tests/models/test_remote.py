@@ -103,9 +103,14 @@ async def test_what_came_at_once_is_told_at_once():
             b'"content":"lo"',
         )
     )
-    async with open_endpoint([Raw(pieces), Finish()]) as endpoint:
+    end = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    async with open_endpoint([Raw(pieces), Silence(0.05), Raw(end), CutOff()]) as endpoint:
         heard = await chunks("openai-chat", endpoint)
     assert heard[:-1] == [Thought("Hm."), Said("Hello")]
+    # The end included: whoever hears the words knows that they need not be told before it.
+    async with open_endpoint([Raw(pieces + end), CutOff()]) as endpoint:
+        heard = await chunks("openai-chat", endpoint)
+    assert heard[:-1] == [Thought("Hm."), Said("Hello", last=True)]
 
 
 @pytest.mark.parametrize("crowd", [True, False])

@@ -157,11 +157,15 @@ class Unstreamed(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
+    """`last`: the end came with it, so that it need not be told before that."""
+
     text: str
+    last: bool = False
 
 
 class Thought(Struct, frozen=True):
     text: str
+    last: bool = False
 
 
 class Calling(Struct, frozen=True):

@@ -193,7 +193,10 @@ class _Ear:
         if lone(whole) is not None:
             raise BadReply("the model sent half a character")
         self._count(len(whole))
-        shown = await self._scribe.dictate(self._make[kind], whole) if whole else ""
+        if chunk.last:
+            shown = self._scribe.gather(self._make[kind], whole)
+        else:
+            shown = await self._scribe.dictate(self._make[kind], whole) if whole else ""
         if isinstance(chunk, Said):
             self._texts.append(shown)
         return shown

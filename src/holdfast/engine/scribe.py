@@ -121,7 +121,7 @@ class Scribe:
         Returns what is written of it: what may be the beginning of a secret is held back until
         more is said, or `end`.
         """
-        shown = self._gathered.add(make, text)
+        shown = self.gather(make, text)
         if not self._gathered:
             return shown
         now = anyio.current_time()
@@ -132,9 +132,13 @@ class Scribe:
             await self.record()
         return shown
 
+    def gather(self, make: Maker, text: str) -> str:
+        """Have this text written with what is recorded next. Returns as `dictate`."""
+        return self._gathered.add(make, text)
+
     async def say(self, make: Maker, text: str) -> str:
         """Have this text written soon, for one who has other things to do. Returns as `dictate`."""
-        shown = self._gathered.add(make, text)
+        shown = self.gather(make, text)
         await self._leave()
         return shown
 

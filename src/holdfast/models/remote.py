@@ -288,8 +288,10 @@ def _joined(chunks: Sequence[Chunk]) -> Iterable[Chunk]:
     few: list[Chunk] = []
     for kind, same in groupby(chunks, type):
         if kind is Said or kind is Thought:
-            words = cast(Iterator[Said | Thought], same)
-            few.append(kind("".join(chunk.text for chunk in words)))
+            said = cast(Iterator[Said | Thought], same)
+            few.append(kind("".join(chunk.text for chunk in said)))
+        elif kind is Done and few and isinstance(words := few[-1], _WORDS):
+            few[-1:] = [replace(words, last=True), *same]
         else:
             few += same
     return few
