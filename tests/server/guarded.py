@@ -11,7 +11,7 @@ import uvicorn
 
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, StoreFull
 from holdfast.server.cors import SHARED
 from holdfast.server.guard import Connection, Guard
 from holdfast.server.keys import Keys
@@ -43,6 +43,13 @@ async def answer(send, status, body, *headers, more=False):
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
+ERRORS = {
+    "/boom": (ValueError, "with a secret in it"),
+    "/wrong": (InvalidRequest, "that will not do"),
+    "/full": (StoreFull, "not a byte left"),
+}
+
+
 async def app(scope, receive, send):
     """Tells what reached it."""
     match scope["path"]:
@@ -67,10 +74,9 @@ async def app(scope, receive, send):
                 (b"cache-control", b"private"),
             )
             await answer(send, 200, b"", *own)
-        case "/boom":
-            raise ValueError("with a secret in it")
-        case "/wrong":
-            raise InvalidRequest("that will not do")
+        case path if path in ERRORS:
+            kind, words = ERRORS[path]
+            raise kind(words)
         case "/half":
             await answer(send, 200, b"half", more=True)
             raise ValueError("in the middle")

@@ -281,6 +281,8 @@ async def test_an_error_of_ours_is_answered_without_details(caplog):
         assert b"secret" not in found.body
         found = await ask(here, "/wrong", BEARER)
         assert (found.status, found.error["message"]) == (400, "that will not do")
+        found = await ask(here, "/full", BEARER)
+        assert (found.status, found.error["code"]) == (503, "store_full")
     assert [record.getMessage() for record in noted(caplog)] == ["GET /boom failed"]
     assert noted(caplog)[0].exc_info[0] is ValueError
 

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS, Secrets
+from holdfast.errors import HoldfastError
 from holdfast.server.backoff import Backoff
 from holdfast.server.callers import stranger
 from holdfast.server.cors import PREFLIGHT, SHARED
@@ -155,7 +156,7 @@ class Guard:
             if sender.status:
                 raise  # half an answer: all that is left is to hang up
             refusal = problem(error)
-            if refusal.status >= 500:
+            if not isinstance(error, Problem | HoldfastError):
                 _log.error("%s %s failed", scope["method"], _path(scope), exc_info=error)
             await self._refuse(refusal, receive, sender, head)
 
