@@ -175,11 +175,18 @@ async def measure_many(server: Server, count: int) -> bool:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
+async def counting_at() -> AsyncIterator[int]:
+    """The port of a model that counts."""
     script = Path(__file__).with_name("fast_endpoint.py")
     async with await anyio.open_process([sys.executable, str(script)]) as endpoint:
+        yield int(await first_line(endpoint))
+        endpoint.terminate()
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Server]:
+    async with counting_at() as port:
         config = folder / "holdfast.toml"
-        port = int(await first_line(endpoint))
         config.write_text(CONFIG.format(port=port, pieces=PIECES))
         command = [sys.executable, "-m", "holdfast", "serve", "--port", "0"]
         command += ["--data", str(folder / "data"), "--config", str(config)]
@@ -188,7 +195,6 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
             key = (folder / "data" / "api_key").read_text().strip()
             yield Server(int(said.rpartition(":")[2]), key)
             server.terminate()
-        endpoint.terminate()
 
 
 async def first_line(process: anyio.abc.Process) -> str:
