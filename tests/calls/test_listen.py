@@ -5,7 +5,7 @@ import time
 import anyio
 import pytest
 
-from holdfast.calls.listen import listen
+from holdfast.calls.listen import CLOSING, listen
 from holdfast.core.messages import Calling, Done, Request, Said
 from holdfast.core.watchdog import Patience
 from holdfast.errors import BadReply, ModelUnavailable, StreamStalled
@@ -31,6 +31,30 @@ async def test_every_chunk_is_passed_on_and_the_end_marker_returned():
     done = await hearing(ScriptedModel(["a", Call("pay"), "b"]), Patience(), hear)
     assert heard == [Said("a"), Calling("pay"), Said("b")]
     assert isinstance(done, Done) and done.calls[0].tool == "pay"
+
+
+async def lingering(*chunks):
+    """Says these, and takes for ever to hang up."""
+    try:
+        for chunk in chunks:
+            yield chunk
+    finally:
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("limit", [1.0, 1000.0])
+async def test_a_reply_is_not_held_up_or_lost_by_a_model_that_takes_its_time_to_hang_up(limit):
+    whole = await listen(lingering(Said("a"), Done()), Patience(between=limit), ignore)
+    assert (whole, anyio.current_time()) == (Done(), CLOSING)
+
+
+async def test_nor_is_a_failure():
+    async def refuse(_):
+        raise BadReply("no")
+
+    with pytest.raises(BadReply):
+        await listen(lingering(Said("a")), Patience(), refuse)
+    assert anyio.current_time() == CLOSING
 
 
 async def test_a_line_that_never_speaks_is_hung_up_on():

@@ -8,19 +8,16 @@ for the routes, which describe them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
 
 import msgspec
 from litestar.datastructures import Headers
 from msgspec import Struct
 
+from holdfast.server.guard import App
 from holdfast.server.openai.going_on import take_run
 from holdfast.server.requests import cursor
 from holdfast.server.service import Service
 from holdfast.server.streams import Receive, RunStream, Scope, Send
-
-App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _EVENTS = re.compile(r"/v1/runs/([^/]{1,256})/events")
 
