@@ -45,6 +45,10 @@ PURGE = 3600.0
 
 DAY = 24 * 3600.0
 
+#: Seconds after which what was not needed to begin with is loaded: whoever waited for the start has
+#: been served by then.
+SETTLED = 1.0
+
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 _log = logging.getLogger(__name__)
@@ -132,15 +136,22 @@ async def _run(
     async with task_group() as tasks:
         tasks.start_soon(_heed_signals, app, serving, drain, tasks)
         tasks.start_soon(_purge, app.means, keep)
-        await serving.serve(partial(_when_ready, app, tasks, ready))
+        await serving.serve(partial(_when_ready, app, serving, tasks, ready))
         tasks.cancel_scope.cancel()
 
 
-def _when_ready(app: App, tasks: TaskGroup, ready: Callable[[], None]) -> None:
+def _when_ready(app: App, serving: Serving, tasks: TaskGroup, ready: Callable[[], None]) -> None:
     ready()
+    tasks.start_soon(_load, serving)
     if app.toolbox:
         # Nobody waits for it but the first command.
         tasks.start_soon(_test_jail, app.toolbox)
+
+
+async def _load(serving: Serving) -> None:
+    await anyio.sleep(SETTLED)
+    await serving.load()
+    gc.freeze()
 
 
 async def _purge(means: Means, keep: float) -> None:

@@ -19,7 +19,8 @@ from holdfast.app import open_app
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError
 from holdfast.server.about import About
-from holdfast.server.asgi import make_asgi
+from holdfast.server.asgi import make_routes
+from holdfast.server.lane import Lane
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem, problem
 from holdfast.server.service import Service
@@ -321,7 +322,8 @@ class Inside:
         self.app, self.settings = app, settings
         self.service = Service(app.runs, app.means, settings, sessions=app.sessions)
         self.about = About(self.service, settings, app.means, "1.2.3", metrics)
-        self.asgi = make_asgi(self.service, self.about)
+        routes = make_routes(self.service, self.about)
+        self.asgi = Lane(self.service, self.about, routes)
 
     async def ask(
         self, method, path, body=b"", headers=(), patience=float("inf"), caller=None, welcome=None
@@ -329,7 +331,10 @@ class Inside:
         """The answer, or what there is of it after so many seconds."""
         sent = []
         path, _, query = path.partition("?")
-        named = {"content-type": "application/json", **dict(headers)}
+        # A mapping, or pairs of which two may have one name.
+        named = list(headers.items() if isinstance(headers, dict) else headers)
+        if "content-type" not in dict(named):
+            named.append(("content-type", "application/json"))
         scope = {
             "type": "http",
             "http_version": "1.1",
@@ -339,7 +344,7 @@ class Inside:
             "raw_path": quote(path).encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in named],
             "server": ("127.0.0.1", 80),
             "client": ("127.0.0.1", 1),
             "state": {"principal": "ada", "caller": caller or Present()},

@@ -8,7 +8,7 @@ from holdfast.calls.tasks import task_group
 from holdfast.config import ServerSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Review
-from holdfast.server.asgi import ROUTES, make_asgi
+from holdfast.server.asgi import ROUTES, make_routes
 from holdfast.server.keys import LOOK
 from holdfast.server.openai.streams import LINGER
 from holdfast.server.reference import DOCUMENT
@@ -208,7 +208,7 @@ async def test_what_the_framework_finds_wrong_is_told_in_our_envelope(inside):
 async def test_an_error_that_was_foreseen_is_explained_and_gives_nothing_away(inside):
     async with inside(ScriptedModel()) as served:
         broken = Broken(served.app.runs, served.app.means, served.settings)
-        served.asgi = make_asgi(broken, served.about)
+        served.asgi = make_routes(broken, served.about)
         answer = await served.get("/v1/runs/run_1/journal")
         assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
         assert "secret" not in answer.text
@@ -219,7 +219,7 @@ async def test_an_error_that_nobody_foresaw_is_left_to_the_guard(inside, error):
     async with inside(ScriptedModel()) as served:
         broken = Broken(served.app.runs, served.app.means, served.settings)
         broken.unforeseen = error
-        served.asgi = make_asgi(broken, served.about)
+        served.asgi = make_routes(broken, served.about)
         with pytest.raises(type(error)):
             await served.get("/v1/runs/run_1")
 

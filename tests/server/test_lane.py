@@ -54,6 +54,22 @@ async def test_a_run_is_followed_alike_on_both_ways(inside):
         assert plainly.body == (await served.get(f"{events}?after=2")).body
 
 
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+async def test_that_it_lives_is_told_alike_on_both_ways(inside, path):
+    async with inside(ScriptedModel()) as served:
+        plainly, otherwise = await served.get(path), await served.get(f"{path}/")
+        assert (plainly.status, plainly.headers) == (200, otherwise.headers)
+        assert plainly.json == otherwise.json == served.about.health()
+
+
+async def test_of_a_header_that_came_twice_the_first_counts_on_both_ways(inside):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        for path in (PLAINLY, OTHERWISE):
+            named = [("x-hermes-session-key", "mine"), ("x-hermes-session-key", "yours")]
+            answer = await served.post(path, {"input": "hi"}, headers=named)
+            assert answer.headers["x-hermes-session-key"] == "mine"
+
+
 @pytest.mark.parametrize("query", ["", "?after=1"])
 async def test_a_run_that_is_not_there_cannot_be_followed_on_either_way(inside, query):
     async with inside(ScriptedModel()) as served:

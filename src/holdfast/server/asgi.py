@@ -21,7 +21,7 @@ from holdfast.server.about import About
 from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
-from holdfast.server.lane import Lane, Started, start
+from holdfast.server.lane import Started, start
 from holdfast.server.openai.chat_routes import CHAT_ROUTES
 from holdfast.server.openai.response_routes import RESPONSE_ROUTES
 from holdfast.server.problems import (
@@ -301,9 +301,9 @@ ROUTES = [
 ]
 
 
-def make_asgi(service: Service, about: About) -> Lane:
+def make_routes(service: Service, about: About) -> Litestar:
     """The routes with what they need. Whoever serves them guards them."""
-    routes = Litestar(
+    return Litestar(
         route_handlers=ROUTES,
         dependencies={
             "service": _given(service),
@@ -333,7 +333,6 @@ def make_asgi(service: Service, about: About) -> Lane:
         ),
         debug=False,
     )
-    return Lane(service, routes)
 
 
 def _given(value: Any) -> Provide:

@@ -1,19 +1,21 @@
-"""The two requests that come with every run: to start it, and to follow it.
+"""The two requests that come with every run, to start it and to follow it; and whether we live.
 
 Asked as they usually are, they are answered here. Routing them and finding out what their handlers
-want takes the framework an eighth of all that a short run costs. Asked in any other way they are
-for the routes, which describe them too.
+want takes the framework an eighth of all that a short run costs, and loading it half of a server's
+start. Asked in any other way they are for the routes, which describe them too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
-from litestar.datastructures import Headers
 from msgspec import Struct
 
-from holdfast.server.guard import App
+from holdfast.server.about import About
+from holdfast.server.guard import OPEN, App, Header
 from holdfast.server.openai.going_on import take_run
 from holdfast.server.requests import cursor
 from holdfast.server.service import Service
@@ -29,7 +31,7 @@ class Started(Struct, frozen=True):
 
 
 async def start(
-    service: Service, body: bytes, *, principal: str, headers: Headers
+    service: Service, body: bytes, *, principal: str, headers: Mapping[str, str]
 ) -> tuple[Started, dict[str, str]]:
     """A run, and the headers to tell of it with. Raises Problem or HoldfastError."""
     key = headers.get("Idempotency-Key")
@@ -48,8 +50,8 @@ async def start(
 class Lane:
     """An ASGI app beside the routes. What it raises is for whoever guards both to answer."""
 
-    def __init__(self, service: Service, routes: App) -> None:
-        self._service, self._routes = service, routes
+    def __init__(self, service: Service, about: About, routes: App) -> None:
+        self._service, self._about, self._routes = service, about, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope.get("method")
@@ -59,6 +61,8 @@ class Lane:
             seen = (value for name, value in scope["headers"] if name == b"last-event-id")
             after = cursor(next(seen, b"").decode("latin-1"), None)
             await RunStream(self._service, run[1], after=after)(scope, receive, send)
+        elif method == "GET" and path in OPEN:
+            await _answer(send, 200, self._about.health())
         else:
             await self._routes(scope, receive, send)
 
@@ -69,13 +73,28 @@ class Lane:
             self._service,
             asked,
             principal=scope["state"]["principal"],
-            headers=Headers(scope["headers"]),
+            headers=_Headers(scope["headers"]),
         )
-        body = msgspec.json.encode(started)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            *((name.lower().encode(), value.encode()) for name, value in told.items()),
-        ]
-        await send({"type": "http.response.start", "status": 202, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        more = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+        await _answer(send, 202, started, *more)
+
+
+class _Headers(dict[str, str]):
+    """Of a request, to be asked for in any spelling. Of one that came twice the first counts."""
+
+    def __init__(self, raw: Sequence[Header]) -> None:
+        super().__init__((name.decode("latin-1"), v.decode("latin-1")) for name, v in raw[::-1])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name.lower(), default)
+
+
+async def _answer(send: Send, status: int, said: object, *more: Header) -> None:
+    body = msgspec.json.encode(said)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *more,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

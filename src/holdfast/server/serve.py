@@ -21,10 +21,11 @@ from holdfast.calls.tasks import task_group
 from holdfast.config import ServerSettings
 from holdfast.errors import ConfigError
 from holdfast.server.about import About
-from holdfast.server.asgi import make_asgi
 from holdfast.server.callers import Callers, stranger
-from holdfast.server.guard import Connection, Guard
+from holdfast.server.guard import App, Connection, Guard
 from holdfast.server.keys import Keys
+from holdfast.server.lane import Lane
+from holdfast.server.later import Later
 from holdfast.server.openai.streams import see_off_the_deserted
 from holdfast.server.problems import too_many
 from holdfast.server.service import Service
@@ -203,8 +204,9 @@ class Serving:
         callers: Callers | None = None,
     ) -> None:
         self._service, self._settings, self._door = service, settings, door
+        self._routes = Later(partial(_routes, service, about))
         guarded = Guard(
-            make_asgi(service, about),
+            Lane(service, about, self._routes),
             settings=settings,
             keys=keys,
             port=lambda: int(door.getsockname()[1]),
@@ -248,6 +250,10 @@ class Serving:
                     await anyio.sleep(0.01)
             self._server.force_exit = True
 
+    async def load(self) -> None:
+        """All that nobody has needed so far."""
+        await self._routes.load()
+
     def drain(self) -> None:
         """Take nothing new; whoever follows is told."""
         self._service.draining.set()
@@ -255,3 +261,9 @@ class Serving:
     def leave(self) -> None:
         """What is under way has ended, or may not take longer."""
         self._drained.set()
+
+
+def _routes(service: Service, about: About) -> App:
+    from holdfast.server.asgi import make_routes
+
+    return make_routes(service, about)
