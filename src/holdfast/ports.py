@@ -167,7 +167,8 @@ class Journal(Protocol):
         """Write a wish at the end, and return everything past `seen`, the wish last.
 
         `blobs` are those it refers to, kept in the same transaction; `once` is as for a run that is
-        accepted. A run that nobody holds becomes ready to be claimed. Raises NotFound, RunFinished,
+        accepted. A run that nobody holds becomes ready to be claimed. A stop is not written again while
+        one stands that came to this store. Raises NotFound, RunFinished,
         and for a message RunStopping if a stop stands past `seen`: nobody would hear it.
         """
         ...

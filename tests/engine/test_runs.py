@@ -1,5 +1,6 @@
-import dataclasses
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from math import inf
 
 import anyio
 import pytest
@@ -236,6 +237,42 @@ async def test_what_fails_while_a_run_is_ended_is_not_the_stopper_s_trouble(capl
         assert (await play.runs.state(run_id)).status is Status.STOPPING
 
 
+async def test_a_stop_does_not_wait_until_the_journal_is_read():
+    """It may be long, and the disk slow."""
+
+    class Slow(FaultyStore):
+        async def read(self, run_id, *, after=0, deleted=False, most=inf):
+            if not after:
+                await anyio.sleep(60)
+            return await super().read(run_id, after=after, deleted=deleted, most=most)
+
+    store = MemoryStore(now=anyio.current_time)
+    async with stage(ScriptedModel([Silence()]), store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        asked, runs = anyio.current_time(), Runs(replace(play.means, store=Slow(store)))
+        await runs.stop(run_id, reason="first")
+        await play.ended(run_id)
+        assert anyio.current_time() - asked < 1
+        journal = await store.read(run_id)
+        assert sum(isinstance(one.event, StopRequested) for one in journal) == 1
+
+
+async def test_a_stop_asks_nothing_of_who_holds_the_run():
+    """Or it would wait for what is being written."""
+
+    class Held(FaultyStore):
+        async def seize(self, run_id, worker, *, ttl):
+            raise AssertionError("there is nothing to take")
+
+    store = MemoryStore(now=anyio.current_time)
+    async with stage(ScriptedModel([Silence()]), store=store) as play:
+        run_id = await play.start()
+        await play.until(run_id, ModelCalled)
+        await Runs(replace(play.means, store=Held(store))).stop(run_id)
+        assert (await play.ended(run_id)).status is Status.CANCELLED
+
+
 async def test_a_run_that_makes_no_sense_is_stopped_all_the_more(caplog):
     store = MemoryStore()
     runs = Runs(Means(store=store, models={}))
@@ -268,7 +305,7 @@ async def test_a_run_that_somebody_else_ends_first_was_stopped_all_the_same():
 async def test_a_secret_that_somebody_lets_slip_is_masked_before_it_is_written():
     store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(review=ASK)
     async with stage(ScriptedModel([Call("pay")], [Silence()]), pay, store=store) as play:
-        runs = Runs(dataclasses.replace(play.means, secrets=Secrets([KEY])))
+        runs = Runs(replace(play.means, secrets=Secrets([KEY])))
         models, tools = (ModelChoice("model"),), (pay.spec,)
         accepted = RunAccepted(input=(Text(KEY),), models=models, tools=tools, instructions=KEY)
         run_id = await runs.accept(accepted, history=(UserMessage(parts=(Text(KEY),)),))

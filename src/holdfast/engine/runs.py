@@ -133,7 +133,9 @@ class Runs:
         stop = self._stops[run_id] = _Stop()
         try:
             wish = StopRequested(by=by, reason=reason, removed=removed)
-            await self._record_stop(run_id, self._mask(wish))
+            # Without a look at its journal, which may be long, or make no sense: then the run must be
+            # stopped all the more.
+            await self._store.wish(run_id, self._mask(wish), seen=_EVERYTHING)
             stop.recorded = True
             stop.over.set()
             await self._end_unheld(run_id)
@@ -262,16 +264,6 @@ class Runs:
             raise RunFinished(run_id)
         return state
 
-    async def _record_stop(self, run_id: str, wish: StopRequested) -> None:
-        try:
-            state = await self._living(run_id)
-        except (StoreError, IllegalEvent):
-            # A run that makes no sense must be stopped all the more.
-            await self._store.wish(run_id, wish, seen=_EVERYTHING)
-            return
-        if state.stop is None:
-            await self._store.wish(run_id, wish, seen=state.seq)
-
     async def _wish(self, run_id: str, wish: Wish, state: RunState) -> tuple[RunState, RunState]:
         """Write the wish. Returns the states just before it and just after."""
         *others, own = await self._store.wish(run_id, self._mask(wish), seen=state.seq)
@@ -281,6 +273,8 @@ class Runs:
     async def _end_unheld(self, run_id: str) -> None:
         try:
             with anyio.move_on_after(END_LIMIT, shield=True):
+                if await self._store.held([run_id]):
+                    return  # by somebody who cannot let go of it before they have seen the wish
                 lease = await self._store.seize(run_id, self._name, ttl=END_LEASE)
                 if lease is None:
                     return

@@ -185,11 +185,14 @@ class Ledger:
         return self._wish(run, batch, seen)
 
     def _wish(self, run: Run, batch: Batch, seen: int) -> Sequence[Recorded]:
-        news = self._tell(run, batch, seen)
-        run.wished = run.seq
         # One that is to be stopped need not wait for its turn to end.
         stops = any(isinstance(event, StopRequested) for event in batch.events)
-        run.stopping = run.stopping or stops
+        if stops and run.stopping:
+            self._roster.change(run)
+            news = self._past(run, seen)
+        else:
+            news = self._tell(run, batch, seen)
+            run.wished, run.stopping = run.seq, run.stopping or stops
         if not run.holder and (run.place != "behind" or stops):
             self._ready(run, 0.0)
         self.changed[run.id] = None

@@ -392,9 +392,10 @@ class MemoryStore:
             self._stir(run.session)
 
     def _wish(self, run_id: str, wish: Wish) -> None:
-        run = self._runs[run_id]
-        self._write(run, (wish,))
-        if isinstance(wish, StopRequested):
+        run, stops = self._runs[run_id], isinstance(wish, StopRequested)
+        if not (stops and run.stopping):
+            self._write(run, (wish,))
+        if stops:
             # What is to be stopped need not wait for its turn to end.
             run.behind, run.stopping = False, True
         if run.holder:

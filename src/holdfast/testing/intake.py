@@ -185,6 +185,20 @@ class IntakeContract:
         await store.append(one, RunCancelled(), seen=3)
         assert await store.census() == Census(queued=1, running=2, stopping=2)
 
+    async def test_a_stop_that_stands_is_not_written_again_and_who_asks_is_heard(
+        self, store: Store
+    ) -> None:
+        lease = await held(store)
+        await store.wish("run_1", StopRequested(reason="first"))
+        await store.release(lease, seen=2, ready_in=3600.0)
+        assert await store.queue() == []
+        past = await store.wish("run_1", StopRequested(reason="second"), seen=1)
+        assert [one.event for one in past] == [StopRequested(reason="first")]
+        assert await store.queue() == ["run_1"]
+        assert len(await store.read("run_1")) == 2
+        with pytest.raises(NotFound):
+            await store.wish("run_none", StopRequested())
+
     async def test_a_run_whose_time_has_come_counts_as_queued(self, store: Store) -> None:
         lease = await held(store)
         await store.release(lease, seen=1, ready_in=TTL)
