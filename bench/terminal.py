@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import aclosing
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -26,6 +27,8 @@ from holdfast.core.events import RunCompleted, ToolFinished
 from holdfast.testing.scripted import Call, ScriptedModel
 from holdfast.tools.jail import Jail, jail_environment, open_jail
 from holdfast.tools.terminal import SYSTEM_PATH, Terminal
+
+sharing = import_module("machine")
 
 LIMIT = 0.015
 WARM_UP = 5
@@ -79,6 +82,7 @@ async def main(times: int, folder: str | None) -> int:
             models={"scripted": model},
             tools=[Terminal(Path(workspace), jail=jail)],
         ) as app:
+            machine = sharing.Machine()
             pairs = [(await bare(jail), await through(app)) for _ in range(times + WARM_UP)]
     alone, run = (median(taken) for taken in zip(*pairs[WARM_UP:], strict=True))
     added = run - alone
@@ -86,6 +90,7 @@ async def main(times: int, folder: str | None) -> int:
         f"a command alone {alone * 1000:.1f} ms   in a run {run * 1000:.1f} ms"
         f"   added {added * 1000:.1f} ms{'' if added <= LIMIT else '  TOO MUCH'}"
     )
+    print(machine.told())
     return 0 if added <= LIMIT else 1
 
 
