@@ -149,9 +149,8 @@ class Journal(Protocol):
         """Write at the end as the run's worker, and return everything past `seen`.
 
         What comes back includes wishes that slipped in, so whoever writes is caught up. With a final
-        event the run is let go of. Raises
-        LeaseLost if the lease's epoch is not the run's, RunFinished if the run has ended, and
-        WishPending if a final event is among `events` and a wish stands past `seen`.
+        event the run is let go of. Raises LeaseLost if the lease's epoch is not the run's, RunFinished
+        if it has ended, WishPending if a final event is among `events` and a wish stands past `seen`.
         """
         ...
 
@@ -167,9 +166,9 @@ class Journal(Protocol):
         """Write a wish at the end, and return everything past `seen`, the wish last.
 
         `blobs` are those it refers to, kept in the same transaction; `once` is as for a run that is
-        accepted. A run that nobody holds becomes ready to be claimed. A stop is not written again while
-        one stands that came to this store. Raises NotFound, RunFinished,
-        and for a message RunStopping if a stop stands past `seen`: nobody would hear it.
+        accepted. A run that nobody holds becomes ready to be claimed. While a stop stands that came to
+        this store, no other is written. Raises NotFound, RunFinished, and for a message RunStopping
+        if a stop stands past `seen`: nobody would hear it.
         """
         ...
 

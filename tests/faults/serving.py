@@ -23,6 +23,8 @@ async def serving(folder, config_text, **options):
     try:
         async with server.calling():
             await server.start(config_text, **options)
+            # The first who asks for a route waits until all are loaded, and what expires does not.
+            await server.get("/v1/capabilities")
             yield server
     finally:
         server.kill()

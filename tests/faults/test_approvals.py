@@ -64,7 +64,7 @@ async def test_a_question_outlives_the_server_and_shows_all_that_a_yes_is_for(tm
 
 
 async def test_a_late_answer_is_for_what_has_expired_and_not_for_what_is_asked_next(tmp_path):
-    config = {"tools": f"{FREE}\napproval_timeout = 1"}
+    config = {"tools": f"{FREE}\napproval_timeout = 2"}
     scripts = ([append("one")], [append("two")], ["Done."])
     async with (
         open_endpoint(*scripts) as endpoint,

@@ -128,6 +128,8 @@ class Server:
     async def start_host(self, config_text=DEMO):
         """As `start`, with the model and the tools of `host_script`."""
         await self.start(config_text, command=HOST)
+        # The first who asks for a route waits until all are loaded, and what is scripted does not.
+        await self.get("/v1/capabilities")
 
     async def ready(self):
         with anyio.fail_after(PATIENCE):
@@ -344,7 +346,7 @@ class Inside:
             "raw_path": quote(path).encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in named],
+            "headers": [(name.lower().encode(), value.encode()) for name, value in named],
             "server": ("127.0.0.1", 80),
             "client": ("127.0.0.1", 1),
             "state": {"principal": "ada", "caller": caller or Present()},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted import ScriptedModel, Silence
 
 #: Asked in another way, a request is for the routes.
 PLAINLY, OTHERWISE = "/v1/runs", "/v1/runs/"
@@ -52,6 +52,33 @@ async def test_a_run_is_followed_alike_on_both_ways(inside):
         plainly = await served.get(events, headers=seen)
         assert plainly.body == (await served.get(f"{events}?after=1", headers=seen)).body
         assert plainly.body == (await served.get(f"{events}?after=2")).body
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_run_is_stopped_alike_on_both_ways(inside, slash):
+    async with inside(ScriptedModel([Silence(600)])) as served:
+        run_id = (await served.post("/v1/runs", {"input": "hi"})).json["run_id"]
+        stop = f"/v1/runs/{run_id}/stop{slash}"
+        for body in (b'{"reason": "enough"}', b"no object"):
+            answer = await served.ask("POST", stop, body=body)
+            assert (answer.status, answer.json) == (200, {"run_id": run_id, "status": "stopping"})
+            assert answer.headers["content-type"] == "application/json"
+        ended = (await served.get(f"/v1/runs/{run_id}?wait=30")).json
+        assert ended["status"] == "cancelled"
+        journal = (await served.get(f"/v1/runs/{run_id}/journal")).text
+        assert '"by":"ada","reason":"enough"' in journal
+        answer = await served.post(stop)
+        assert (answer.status, answer.error["code"]) == (404, "run_ended")
+        answer = await served.post(f"/v1/runs/run_none/stop{slash}")
+        assert (answer.status, answer.error["code"]) == (404, "run_not_found")
+
+
+async def test_what_the_lane_takes_is_asked_in_one_way_only(inside):
+    async with inside(ScriptedModel()) as served:
+        for method, path in (("GET", "/v1/runs/x/stop"), ("POST", "/v1/runs/x/events")):
+            assert (await served.ask(method, path)).status == 405
+        for path in ("/v1/stop", "/stop", "/events", "stop"):
+            assert (await served.ask("POST", path)).status == 404
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])

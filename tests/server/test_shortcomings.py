@@ -598,7 +598,7 @@ async def test_an_answer_settles_the_very_call_it_names(host):
 
 
 async def test_an_approval_that_nobody_answers_is_told_and_a_late_answer_approves_nothing(server):
-    await server.start_host("[tools]\napproval_timeout = 1\n" + DEMO)
+    await server.start_host("[tools]\napproval_timeout = 2\n" + DEMO)
     run_id = await server.run([[{"call": "pay"}], [{"call": "pay", "args": {"amount": 9}}], ["x"]])
     async with server.follow(run_id) as events:
         first = (await events.until("approval.request"))[-1].data["approval_id"]

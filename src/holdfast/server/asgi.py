@@ -21,7 +21,7 @@ from holdfast.server.about import About
 from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
-from holdfast.server.lane import Started, start
+from holdfast.server.lane import Started, Stopping, start
 from holdfast.server.openai.chat_routes import CHAT_ROUTES
 from holdfast.server.openai.response_routes import RESPONSE_ROUTES
 from holdfast.server.problems import (
@@ -66,11 +66,6 @@ class Steered(Struct, frozen=True):
     run_id: str
     accepted: bool = True
     object: str = "hermes.run.steer"
-
-
-class Stopping(Struct, frozen=True):
-    run_id: str
-    status: str
 
 
 class Line(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The two requests that come with every run, to start it and to follow it; and whether we live.
+"""The requests that come with every run, to start, follow and stop it; and whether we live.
 
 Asked as they usually are, they are answered here. Routing them and finding out what their handlers
 want takes the framework an eighth of all that a short run costs, and loading it half of a server's
@@ -21,13 +21,18 @@ from holdfast.server.requests import cursor
 from holdfast.server.service import Service
 from holdfast.server.streams import Receive, RunStream, Scope, Send
 
-_EVENTS = re.compile(r"/v1/runs/([^/]{1,256})/events")
+_OF_ONE = re.compile(r"/v1/runs/([^/]{1,256})/(events|stop)")
 
 
 class Started(Struct, frozen=True):
     run_id: str
     status: str = "started"
     replayed: bool = False
+
+
+class Stopping(Struct, frozen=True):
+    run_id: str
+    status: str
 
 
 async def start(
@@ -54,29 +59,36 @@ class Lane:
         self._service, self._about, self._routes = service, about, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, method = scope["path"], scope.get("method")
-        if method == "POST" and path == "/v1/runs":
-            await self._start(scope, receive, send)
-        elif method == "GET" and not scope["query_string"] and (run := _EVENTS.fullmatch(path)):
-            seen = (value for name, value in scope["headers"] if name == b"last-event-id")
-            after = cursor(next(seen, b"").decode("latin-1"), None)
-            await RunStream(self._service, run[1], after=after)(scope, receive, send)
-        elif method == "GET" and path in OPEN:
-            await _answer(send, 200, self._about.health())
-        else:
-            await self._routes(scope, receive, send)
+        path = scope["path"]
+        of_one = _OF_ONE.fullmatch(path)
+        match scope.get("method"), of_one[2] if of_one else path:
+            case "POST", "/v1/runs":
+                await self._start(scope, receive, send)
+            case "GET", "events" if of_one and not scope["query_string"]:
+                seen = (value for name, value in scope["headers"] if name == b"last-event-id")
+                after = cursor(next(seen, b"").decode("latin-1"), None)
+                await RunStream(self._service, of_one[1], after=after)(scope, receive, send)
+            case "POST", "stop" if of_one:
+                await self._stop(of_one[1], scope, receive, send)
+            case "GET", open_path if open_path in OPEN:
+                await _answer(send, 200, self._about.health())
+            case _:
+                await self._routes(scope, receive, send)
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever guards this has read the body, so it comes in one piece.
-        asked = (await receive()).get("body", b"")
         started, told = await start(
             self._service,
-            asked,
+            await _body(receive),
             principal=scope["state"]["principal"],
             headers=_Headers(scope["headers"]),
         )
         more = [(name.lower().encode(), value.encode()) for name, value in told.items()]
         await _answer(send, 202, started, *more)
+
+    async def _stop(self, run_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        principal = scope["state"]["principal"]
+        stands = await self._service.stop(run_id, await _body(receive), principal=principal)
+        await _answer(send, 200, Stopping(run_id, stands))
 
 
 class _Headers(dict[str, str]):
@@ -87,6 +99,12 @@ class _Headers(dict[str, str]):
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
+
+
+async def _body(receive: Receive) -> bytes:
+    """Whoever guards this has read it, so it comes in one piece."""
+    body: bytes = (await receive()).get("body", b"")
+    return body
 
 
 async def _answer(send: Send, status: int, said: object, *more: Header) -> None:

@@ -185,14 +185,12 @@ class Ledger:
         return self._wish(run, batch, seen)
 
     def _wish(self, run: Run, batch: Batch, seen: int) -> Sequence[Recorded]:
-        # One that is to be stopped need not wait for its turn to end.
+        self._roster.change(run)
         stops = any(isinstance(event, StopRequested) for event in batch.events)
-        if stops and run.stopping:
-            self._roster.change(run)
-            news = self._past(run, seen)
-        else:
-            news = self._tell(run, batch, seen)
-            run.wished, run.stopping = run.seq, run.stopping or stops
+        again = stops and run.stopping
+        news = self._past(run, seen) if again else self._tell(run, batch, seen)
+        run.wished, run.stopping = run.seq, run.stopping or stops
+        # One that is to be stopped need not wait for its turn to end.
         if not run.holder and (run.place != "behind" or stops):
             self._ready(run, 0.0)
         self.changed[run.id] = None

@@ -320,9 +320,8 @@ class MemoryStore:
 
     async def held(self, run_ids: Collection[str]) -> frozenset[str]:
         await anyio.lowlevel.checkpoint()
-        now = anyio.current_time()
-        held = (id for id in run_ids if id in self._held)
-        return frozenset(id for id in held if self._held[id].until > now)
+        held, now = self._held, anyio.current_time()
+        return frozenset(id for id in run_ids if id in held and held[id].until > now)
 
     async def release(
         self,
