@@ -256,8 +256,9 @@ class Far:
         connection = connect(self._parts, self._pin, PATIENCE)
         try:
             connection.request(method, self._base + path, body, self._headers(body))
-            answer = connection.getresponse()
-            told = answer.read()
+            # Closed by itself: where the server hangs up, the connection does not do it.
+            with connection.getresponse() as answer:
+                told = answer.read()
         except _NO_ANSWER as error:
             raise self._silent(error) from error
         finally:
