@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.server.lane import Lane
 from holdfast.testing.scripted import ScriptedModel, Silence
 
 #: Asked in another way, a request is for the routes.
@@ -71,6 +72,18 @@ async def test_a_run_is_stopped_alike_on_both_ways(inside, slash):
         assert (answer.status, answer.error["code"]) == (404, "run_ended")
         answer = await served.post(f"/v1/runs/run_none/stop{slash}")
         assert (answer.status, answer.error["code"]) == (404, "run_not_found")
+
+
+async def test_what_every_run_needs_does_not_wait_for_the_routes(inside):
+    async def routes(scope, receive, send):
+        raise AssertionError(f"{scope['path']} was for the lane")
+
+    async with inside(ScriptedModel([Silence(600)])) as served:
+        served.asgi = Lane(served.service, served.about, routes)
+        run_id = (await served.post("/v1/runs", {"input": "hi"})).json["run_id"]
+        assert (await served.post(f"/v1/runs/{run_id}/stop")).status == 200
+        assert b"run.cancelled" in (await served.get(f"/v1/runs/{run_id}/events")).body
+        assert (await served.get("/health")).status == 200
 
 
 async def test_what_the_lane_takes_is_asked_in_one_way_only(inside):
