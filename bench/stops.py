@@ -1,20 +1,22 @@
 """How long a stop takes: from asking for it to the end of the run's event stream.
 
-    python bench/stops.py [--times N] [--only PHASE ...]
+    python bench/stops.py [--times N] [--only PHASE ...] [--rest SECONDS] [--data FOLDER]
 
   speaking    the model is in the middle of a long reply
   late        as `speaking`, after a thousand words that came one by one
   silent      the model was asked and says nothing
+  rested      as `silent`, after 15 s in which nothing happened
   tool        a tool is at work
+  command     a command runs in the jail; as root or where there is bubblewrap
   asking      a person is asked whether a tool may run
   waiting     the model refused, and it is waited before it is asked again
   queued      no worker has taken the run up yet
   crowd       as `speaking`, beside fifty others that speak
 
-The server is a process of its own, and so is the model as far as it knows: both speak HTTP. Beside
-each, for comparison, a request that does nothing (GET /health). Exits 1 if the 95th percentile of
-a phase is above 20 ms, or if a call to the model is still open at the end. Tells how much of the
-machine others had meanwhile.
+The server is a process of its own, and so is the model as far as it knows: both speak HTTP. Before
+each stop, for comparison, a request that does nothing (GET /health), and a bare sync of 4 KB on the
+same disk: a stop waits for two. Exits 1 if the 95th percentile of a phase is above 20 ms, or if a
+call to the model is still open at the end. Tells how much of the machine others had meanwhile.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
+from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import NamedTuple
 
 import aiohttp
 import anyio
@@ -45,14 +49,28 @@ sharing = import_module("machine")
 
 LIMIT = 0.020
 CROWD = 50
-PHASES = ("speaking", "late", "silent", "tool", "asking", "waiting", "queued", "crowd")
+PAGE = 4096
+PHASES = (
+    "speaking",
+    "late",
+    "silent",
+    "rested",
+    "tool",
+    "command",
+    "asking",
+    "waiting",
+    "queued",
+    "crowd",
+)
 
 #: What the stream says once a run is where it is to be stopped.
 REACHED = {
     "speaking": b"message.delta",
     "late": b"last ",
     "silent": b"first_event",
+    "rested": b"first_event",
     "tool": b"tool.started",
+    "command": b"tool.started",
     "asking": b"approval.request",
     "waiting": b'"failure"',
     "queued": b"run.queued",
@@ -60,11 +78,14 @@ REACHED = {
 }
 
 CONFIG = """
+workspace = "{workspace}"
 max_concurrent_runs = {most}
 [models.main]
 wire = "openai-chat"
 model = "m"
 base_url = "{url}"
+[tools]
+approval = "{approval}"
 """
 
 
@@ -86,9 +107,10 @@ class Sleep:
         return use.arguments
 
 
-def be_the_server(data: Path, config: Path) -> None:
-    settings = read_settings(data=str(data), config=str(config), port="0")
-    tools = [Sleep("sleep", ask=False), Sleep("ask", ask=True)]
+def be_the_server(data: str, config: str, phase: str) -> None:
+    settings = read_settings(data=data, config=config, port="0")
+    # A command is for the built-in tools.
+    tools = [Sleep("sleep", ask=False), Sleep("ask", ask=True)] if phase != "command" else None
     anyio.run(
         partial(serve, settings, partial(print, flush=True), tools=tools),
         backend_options={"use_uvloop": True},
@@ -105,8 +127,10 @@ def script(request: Received) -> Sequence[Step]:
         case "late":
             said: Sequence[Step] = ["word ", Silence(0.002)] * 1000
             return [*said, "last ", *_slowly()]
-        case "silent":
+        case "silent" | "rested":
             return [Silence(600)]
+        case "command":
+            return [Call("terminal", '{"command": "sleep 30"}')]
         case "tool":
             return [Call("sleep", "{}")]
         case "asking":
@@ -124,8 +148,8 @@ def _slowly() -> Sequence[Step]:
 
 
 class Client:
-    def __init__(self, http: aiohttp.ClientSession) -> None:
-        self._http = http
+    def __init__(self, http: aiohttp.ClientSession, rest: float) -> None:
+        self._http, self._rest = http, rest
 
     async def start(self, phase: str) -> str:
         async with self._http.post("/v1/runs", json={"input": phase}) as response:
@@ -142,6 +166,7 @@ class Client:
             heard = b""
             while REACHED[phase] not in heard:
                 heard += await events.content.readany()
+            await anyio.sleep(self._rest)
             began = perf_counter()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.stop, run_id)
@@ -157,11 +182,27 @@ class Client:
         return perf_counter() - began
 
 
+def sync(file: FileIO) -> float:
+    """Seconds that the disk alone takes to keep a page that is added to a file."""
+    began = perf_counter()
+    file.write(os.urandom(PAGE))
+    os.fdatasync(file.fileno())
+    return perf_counter() - began
+
+
 @asynccontextmanager
-async def serving(folder: Path, url: str, most: int) -> AsyncIterator[Client]:
-    config = folder / "holdfast.toml"
-    config.write_text(CONFIG.format(url=url, most=most))
-    command = [sys.executable, __file__, "--serve", str(folder / "data"), str(config)]
+async def serving(folder: Path, url: str, phase: str, rest: float) -> AsyncIterator[Client]:
+    config, workspace = folder / "holdfast.toml", folder / "workspace"
+    workspace.mkdir()
+    config.write_text(
+        CONFIG.format(
+            url=url,
+            workspace=workspace,
+            most=1 if phase == "queued" else 1000,
+            approval="yolo" if phase == "command" else "ask",
+        )
+    )
+    command = [sys.executable, __file__, "--serve", str(folder / "data"), str(config), phase]
     async with await anyio.open_process(command, stderr=sys.stderr) as server:
         assert server.stdout is not None
         where = (await server.stdout.receive()).decode().strip()
@@ -173,58 +214,78 @@ async def serving(folder: Path, url: str, most: int) -> AsyncIterator[Client]:
         ) as http:
             async with http.get("/v1/runs") as response:
                 await response.read()  # what is loaded only now is loaded
-            yield Client(http)
+            yield Client(http, rest)
         server.terminate()
 
 
-async def measure(phase: str, times: int, endpoint: Endpoint) -> tuple[list[float], list[float]]:
-    """How long each stop took, and how long each request that does nothing."""
-    taken, nothing = [], []
-    with TemporaryDirectory() as folder:
-        most = 1 if phase == "queued" else 1000
-        async with serving(Path(folder), endpoint.url, most) as client:
+class Taken(NamedTuple):
+    """In seconds: each stop, each request that does nothing, each bare sync."""
+
+    stops: list[float]
+    nothing: list[float]
+    syncs: list[float]
+
+
+async def measure(
+    phase: str, times: int, endpoint: Endpoint, rest: float, data: Path | None
+) -> Taken:
+    taken = Taken([], [], [])
+    with TemporaryDirectory(dir=data) as folder, FileIO(f"{folder}/page", "w") as page:
+        async with serving(Path(folder), endpoint.url, phase, rest) as client:
             beside = {"queued": 1, "crowd": CROWD}.get(phase, 0)
             others = [await client.start("speaking") for _ in range(beside)]
             await anyio.sleep(0.5)
             for _ in range(times):
-                nothing.append(await client.nothing())
-                taken.append(await client.stopped(phase))
+                taken.nothing.append(await client.nothing())
+                taken.syncs.append(sync(page))
+                taken.stops.append(await client.stopped(phase))
             for run_id in others:
                 await client.stop(run_id)
             with anyio.fail_after(5):
                 while endpoint.open:  # noqa: ASYNC110 (it has no event for it)
                     await anyio.sleep(0.01)
-    return taken, nothing
+    return taken
 
 
 def percentile(values: Sequence[float], part: float) -> float:
     return sorted(values)[min(int(len(values) * part), len(values) - 1)]
 
 
-async def main(phases: Sequence[str], times: int) -> int:
+def told(phase: str, taken: Taken) -> str:
+    def ms(values: Sequence[float], part: float) -> str:
+        return f"{percentile(values, part) * 1000:6.1f}"
+
+    stops, late = taken.stops, sum(one > LIMIT for one in taken.stops)
+    return (
+        f"{phase:10} p50 {ms(stops, 0.5)}   p95 {ms(stops, 0.95)}   max {ms(stops, 1.0)} ms"
+        f"   {late} of {len(stops)} late   (request{ms(taken.nothing, 0.5)},"
+        f" sync{ms(taken.syncs, 0.5)}, p95{ms(taken.syncs, 0.95)}, max{ms(taken.syncs, 1.0)} ms)"
+        f"{'' if percentile(stops, 0.95) <= LIMIT else '  TOO MUCH'}"
+    )
+
+
+async def main(phases: Sequence[str], times: int, rest: float, data: Path | None) -> int:
     good, machine = True, sharing.Machine()
     async with open_endpoint(script) as endpoint:
         for phase in phases:
-            taken, nothing = await measure(phase, times, endpoint)
-            slow = percentile(taken, 0.95)
-            print(
-                f"{phase:10} p50 {percentile(taken, 0.5) * 1000:6.1f} ms"
-                f"   p95 {slow * 1000:6.1f} ms   (a request alone"
-                f" {percentile(nothing, 0.5) * 1000:.1f} ms){'' if slow <= LIMIT else '  TOO MUCH'}"
-            )
-            good = good and slow <= LIMIT
+            pause = rest if phase == "rested" else 0.0
+            taken = await measure(phase, times, endpoint, pause, data)
+            print(told(phase, taken), flush=True)
+            good = good and percentile(taken.stops, 0.95) <= LIMIT
     print(machine.told())
     return 0 if good else 1
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        be_the_server(*map(Path, sys.argv[2:4]))
+        be_the_server(*sys.argv[2:5])
         os._exit(0)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--times", type=int, default=40, metavar="N")
     parser.add_argument("--only", nargs="+", choices=PHASES, default=PHASES, metavar="PHASE")
+    parser.add_argument("--rest", type=float, default=15.0, metavar="SECONDS")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where to keep the data")
     given = parser.parse_args()
-    sys.exit(anyio.run(main, given.only, given.times))
+    sys.exit(anyio.run(main, given.only, given.times, given.rest, given.data))
