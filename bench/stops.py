@@ -14,8 +14,8 @@
   crowd       as `speaking`, beside fifty others that speak
 
 The server is a process of its own, and so is the model as far as it knows: both speak HTTP. Before
-each stop, for comparison, a request that does nothing (GET /health), and a bare sync of 4 KB on the
-same disk: a stop waits for two. Exits 1 if the 95th percentile of a phase is above 20 ms, or if a
+each stop, after the same rest, the floor for comparison: a process of a few lines is woken, has the
+same disk keep 4 KB, twice, as a stop does, and answers. Exits 1 if the 95th percentile of a phase is above 20 ms, or if a
 call to the model is still open at the end. Tells how much of the machine others had meanwhile.
 """
 
@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 import aiohttp
 import anyio
+import anyio.abc
 
 from holdfast.config import read_settings
 from holdfast.core.messages import ToolSpec
@@ -175,19 +176,37 @@ class Client:
         assert b"run.cancelled" in heard and heard.endswith(b": stream closed\n\n")
         return taken
 
-    async def nothing(self) -> float:
+
+class Floor:
+    """The least that a stop can take: a process is woken, the disk keeps two things, and it answers."""
+
+    def __init__(self, process: anyio.abc.Process, rest: float) -> None:
+        self._process, self._rest = process, rest
+
+    async def asked(self) -> float:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        await anyio.sleep(self._rest)
         began = perf_counter()
-        async with self._http.get("/health") as response:
-            await response.read()
+        await self._process.stdin.send(b"\n")
+        await self._process.stdout.receive()
         return perf_counter() - began
 
 
-def sync(file: FileIO) -> float:
-    """Seconds that the disk alone takes to keep a page that is added to a file."""
-    began = perf_counter()
-    file.write(os.urandom(PAGE))
-    os.fdatasync(file.fileno())
-    return perf_counter() - began
+def be_the_floor(file: str) -> None:
+    with FileIO(file, "w") as page:
+        for _ in sys.stdin:
+            for _ in range(2):
+                page.write(os.urandom(PAGE))
+                os.fdatasync(page.fileno())
+            print(flush=True)
+
+
+@asynccontextmanager
+async def on_the_floor(folder: Path, rest: float) -> AsyncIterator[Floor]:
+    command = [sys.executable, __file__, "--floor", str(folder / "page")]
+    async with await anyio.open_process(command, stderr=sys.stderr) as process:
+        yield Floor(process, rest)
+        process.terminate()
 
 
 @asynccontextmanager
@@ -219,25 +238,27 @@ async def serving(folder: Path, url: str, phase: str, rest: float) -> AsyncItera
 
 
 class Taken(NamedTuple):
-    """In seconds: each stop, each request that does nothing, each bare sync."""
+    """In seconds."""
 
     stops: list[float]
-    nothing: list[float]
-    syncs: list[float]
+    floor: list[float]
 
 
 async def measure(
     phase: str, times: int, endpoint: Endpoint, rest: float, data: Path | None
 ) -> Taken:
-    taken = Taken([], [], [])
-    with TemporaryDirectory(dir=data) as folder, FileIO(f"{folder}/page", "w") as page:
-        async with serving(Path(folder), endpoint.url, phase, rest) as client:
+    taken = Taken([], [])
+    with TemporaryDirectory(dir=data) as name:
+        folder = Path(name)
+        async with (
+            on_the_floor(folder, rest) as floor,
+            serving(folder, endpoint.url, phase, rest) as client,
+        ):
             beside = {"queued": 1, "crowd": CROWD}.get(phase, 0)
             others = [await client.start("speaking") for _ in range(beside)]
             await anyio.sleep(0.5)
             for _ in range(times):
-                taken.nothing.append(await client.nothing())
-                taken.syncs.append(sync(page))
+                taken.floor.append(await floor.asked())
                 taken.stops.append(await client.stopped(phase))
             for run_id in others:
                 await client.stop(run_id)
@@ -252,16 +273,13 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def told(phase: str, taken: Taken) -> str:
-    def ms(values: Sequence[float], part: float) -> str:
-        return f"{percentile(values, part) * 1000:6.1f}"
+    def row(values: Sequence[float]) -> str:
+        ms = (percentile(values, part) * 1000 for part in (0.5, 0.95, 1.0))
+        late = sum(one > LIMIT for one in values)
+        return "p50{:6.1f}  p95{:6.1f}  max{:6.1f} ms".format(*ms) + f"  {late:2} late"
 
-    stops, late = taken.stops, sum(one > LIMIT for one in taken.stops)
-    return (
-        f"{phase:10} p50 {ms(stops, 0.5)}   p95 {ms(stops, 0.95)}   max {ms(stops, 1.0)} ms"
-        f"   {late} of {len(stops)} late   (request{ms(taken.nothing, 0.5)},"
-        f" sync{ms(taken.syncs, 0.5)}, p95{ms(taken.syncs, 0.95)}, max{ms(taken.syncs, 1.0)} ms)"
-        f"{'' if percentile(stops, 0.95) <= LIMIT else '  TOO MUCH'}"
-    )
+    much = "" if percentile(taken.stops, 0.95) <= LIMIT else "  TOO MUCH"
+    return f"{phase:9}{row(taken.stops)}   floor {row(taken.floor)}{much}"
 
 
 async def main(phases: Sequence[str], times: int, rest: float, data: Path | None) -> int:
@@ -280,6 +298,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         be_the_server(*sys.argv[2:5])
         os._exit(0)
+    if sys.argv[1:2] == ["--floor"]:
+        be_the_floor(sys.argv[2])
+        sys.exit()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
