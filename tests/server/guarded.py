@@ -12,8 +12,9 @@ import uvicorn
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS
 from holdfast.errors import InvalidRequest, StoreFull
+from holdfast.server.connection import Connection
 from holdfast.server.cors import SHARED
-from holdfast.server.guard import Connection, Guard
+from holdfast.server.guard import Guard
 from holdfast.server.keys import Keys
 
 KEY = "a-key-that-nobody-knows"
@@ -59,6 +60,10 @@ async def app(scope, receive, send):
             message = await receive()
             told = {"principal": scope["state"]["principal"], "body": len(message["body"])}
             assert not message["more_body"]
+            await answer(send, 200, msgspec.json.encode(told))
+        case "/headers":
+            await receive()
+            told = {name.decode(): value.decode() for name, value in scope["headers"]}
             await answer(send, 200, msgspec.json.encode(told))
         case "/events":
             await answer(

@@ -166,6 +166,9 @@ async def test_a_listed_page_may_read_every_answer():
             413: await ask(
                 here, "/echo", BEARER, origin, JSON, length(11), method="POST", body=b"x" * 11
             ),
+            414: await ask(here, "/" + "x" * 8_192, BEARER, origin),
+            421: await ask(here, "/echo", BEARER, origin, host="Host: elsewhere"),
+            431: await ask(here, "/echo", BEARER, origin, f"X: {'x' * 16_384}"),
             500: await ask(here, "/boom", BEARER, origin),
         }.items():
             assert (found.status, shared(found), found.headers["vary"]) == (status, every, "Origin")

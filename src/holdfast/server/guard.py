@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import logging
 import re
-from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import cached_property, partial
-from http import HTTPStatus
 from math import ceil
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import anyio
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.config.settings import ServerSettings
 from holdfast.core.secrets import NO_SECRETS, Secrets
@@ -49,10 +46,9 @@ TARGET_LIMIT = 8 * 1024
 HEAD_LIMIT = 16 * 1024
 MOST_HEADERS = 100
 
-#: Seconds: for a head to arrive, for the next piece of a body, and for the rest of one that is
-#: not wanted. Whoever is still sending when we hang up may never read why. And bytes a second, below
-#: which a body takes too long in all.
-HEAD_PATIENCE = 10.0
+#: Seconds: for the next piece of a body, and for the rest of one that is not wanted. Whoever is
+#: still sending when we hang up may never read why. And bytes a second, below which a body takes too
+#: long in all.
 BODY_PATIENCE = 30.0
 LINGER = 1.0
 LEAST_RATE = 1024
@@ -64,12 +60,13 @@ App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 
 _JUDGED = frozenset(
-    b"host origin authorization content-type content-length transfer-encoding upgrade".split()
+    b"host origin authorization content-type content-encoding content-length transfer-encoding"
+    b" upgrade".split()
 )
 #: A second one of these could mean something else to whoever else reads the request.
 _SINGLE = _JUDGED - {b"authorization"}
 
-_SAFE: tuple[Header, ...] = (
+SAFE: tuple[Header, ...] = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -78,8 +75,9 @@ _SAFE: tuple[Header, ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_CHARSET = re.compile(rb"(?:^|;)\s*charset\s*=\s*\"?([^\";\s]*)")
 _CLOSE: Header = (b"connection", b"close")
-_TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
+TLS: Header = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
 
 _log = logging.getLogger("holdfast.server")
 
@@ -106,7 +104,7 @@ class Guard:
         self._secrets, self._leaving, self._backoff = secrets, leaving, Backoff()
         self._origins = {origin.lower().encode() for origin in settings.cors_origins}
         tls = settings.tls_cert is not None
-        self._safe = (*_SAFE, _TLS) if tls else _SAFE
+        self._safe = (*SAFE, TLS) if tls else SAFE
         outside = (b"https://", b"http://") if settings.behind_proxy else ()
         self._schemes = {b"https://" if tls else b"http://", *outside}
 
@@ -129,14 +127,19 @@ class Guard:
             _note(scope, sender.status, perf_counter() - began)
 
     async def _serve(self, scope: Message, receive: Receive, sender: _Sender, head: _Head) -> None:
+        origin = head.values.get(b"origin", b"")
+        listed = origin.lower() in self._origins
+        if listed:
+            # Whatever it is told, why it is refused included.
+            sender.extra = ((b"access-control-allow-origin", origin), *SHARED)
         try:
             _check_head(scope, head)
             self._names.check(head.host)
-            if origin := self._listed_origin(head):
-                sender.extra = ((b"access-control-allow-origin", origin), *SHARED)
-                if scope["method"] == "OPTIONS":
-                    await _send(sender, 204, PREFLIGHT, b"")
-                    return
+            if listed and scope["method"] == "OPTIONS":
+                await _send(sender, 204, PREFLIGHT, b"")
+                return
+            if not listed:
+                self._check_origin(head)
             scope["state"]["principal"] = self._principal(scope, head)
             self._check_body(scope, head)
             body = await self._read(receive, head) if head.has_body else b""
@@ -166,15 +169,11 @@ class Guard:
     def _names(self) -> Names:
         return Names(self._settings, self._port())
 
-    def _listed_origin(self, head: _Head) -> bytes:
-        """The origin to share the answer with, or nothing if there is no need to."""
+    def _check_origin(self, head: _Head) -> None:
+        """Pages that are not listed may come only from here."""
         origin = head.values.get(b"origin")
-        if origin is None:
-            return b""
-        if origin.lower() in self._origins:
-            return origin
-        if any(origin.lower() == scheme + head.host for scheme in self._schemes):
-            return b""
+        if origin is None or any(origin.lower() == own + head.host for own in self._schemes):
+            return
         words = "pages of this origin may not use this server; see [server] cors_origins"
         raise Problem(403, words, code="origin_not_allowed", headers={"Vary": "Origin"})
 
@@ -205,9 +204,8 @@ class Guard:
     def _check_body(self, scope: Message, head: _Head) -> None:
         if int(head.values.get(b"content-length", 0)) > self._settings.body_limit:
             raise too_large(self._settings.body_limit)
-        kind = head.values.get(b"content-type", b"").partition(b";")[0].rstrip().lower()
         writes = head.has_body and scope["method"] in ("POST", "PUT", "PATCH")
-        if writes and kind != b"application/json" and not _OF_ANY_TYPE.fullmatch(scope["path"]):
+        if writes and not head.is_json and not _OF_ANY_TYPE.fullmatch(scope["path"]):
             raise wrong_media_type()
 
     # --- bodies ----------------------------------------------------------------------------
@@ -236,7 +234,7 @@ class Guard:
         self, refusal: Problem, receive: Receive, sender: _Sender, head: _Head
     ) -> None:
         refusal.without(self._secrets)
-        headers = _headers(refusal, close=head.closes)
+        headers = headers_of(refusal, close=head.closes)
         await _send(sender, refusal.status, headers, refusal.body, more=head.unread)
         if head.unread:
             # All of the answer is there to be read, but it is not over before the rest has come.
@@ -271,13 +269,25 @@ class _Head:
     def host(self) -> bytes:
         return self.values.get(b"host", b"").lower()
 
+    @property
+    def is_json(self) -> bool:
+        """Of the one kind that is read: not packed, and in no other alphabet."""
+        kind, _, more = self.values.get(b"content-type", b"").lower().partition(b";")
+        charset = _CHARSET.search(more)
+        plain = self.values.get(b"content-encoding", b"identity").lower() in (b"identity", b"")
+        return (
+            plain
+            and kind.rstrip() == b"application/json"
+            and (charset is None or charset[1] in (b"utf-8", b"utf8"))
+        )
+
 
 def _check_head(scope: Message, head: _Head) -> None:
     target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     if target > TARGET_LIMIT:
         raise Problem(414, f"the address is longer than {TARGET_LIMIT} bytes", code="uri_too_long")
     if head.size + target > HEAD_LIMIT or head.count > MOST_HEADERS:
-        raise _head_too_large()
+        raise head_too_large()
     if head.repeated & _SINGLE:
         raise malformed("a header came twice that may come but once", code="repeated_header")
     length = head.values.get(b"content-length")
@@ -291,7 +301,7 @@ def _check_head(scope: Message, head: _Head) -> None:
         raise malformed("this server speaks no WebSocket", code="websocket_not_supported")
 
 
-def _head_too_large() -> Problem:
+def head_too_large() -> Problem:
     return Problem(
         431,
         f"the head of the request is larger than {HEAD_LIMIT} bytes or {MOST_HEADERS} headers",
@@ -345,7 +355,7 @@ async def _send(
     await sender({"type": "http.response.body", "body": body, "more_body": more})
 
 
-def _headers(refusal: Problem, *, close: bool) -> list[Header]:
+def headers_of(refusal: Problem, *, close: bool) -> list[Header]:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(refusal.body)),
@@ -373,77 +383,3 @@ def _note(scope: Message, status: int, seconds: float) -> None:
     _log.info(
         "%(method)s %(path)s %(status)d in %(duration).4f s for '%(principal)s'", said, extra=said
     )
-
-
-# --- what no app sees ----------------------------------------------------------------------
-
-
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection, guarded where no app can be: to be given to it as `http`.
-
-    uvicorn holds a head of any length for any time, forgets a host that is named in the address
-    itself, and answers what is no HTTP in words of its own.
-    """
-
-    patience = HEAD_PATIENCE
-    _held = 0
-    _slow: TimerHandle | None = None
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_a_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._have_the_head()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        waited = self._slow is not None
-        super().data_received(data)
-        # Where in its first piece a head began is not known, so that piece does not count.
-        self._held = self._held + len(data) if waited and self._slow is not None else 0
-        if self._held > HEAD_LIMIT:
-            self.refuse(_head_too_large())
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect_a_head()
-
-    def on_headers_complete(self) -> None:
-        self._have_the_head()
-        if not self.url.startswith(b"/"):
-            # Which of two names is meant is for nobody to guess.
-            self.headers.append((b"host", self.url))
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less than we do)
-        self.refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
-
-    def _expect_a_head(self) -> None:
-        self._have_the_head()
-        self._slow = self.loop.call_later(self.patience, self._too_slow)
-
-    def _have_the_head(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-
-    def _answering(self) -> bool:
-        return bool(self.cycle) and not self.cycle.response_complete
-
-    def _too_slow(self) -> None:
-        if not self._answering():
-            late = f"no whole head of a request came within {self.patience:g} s"
-            self.refuse(Problem(408, late, code="head_timeout"))
-
-    def refuse(self, refusal: Problem) -> None:
-        self._have_the_head()
-        # Not into the middle of an answer.
-        if not (self._answering() and self.cycle.response_started):
-            phrase = HTTPStatus(refusal.status).phrase
-            lines = [b"HTTP/1.1 %d %b" % (refusal.status, phrase.encode())]
-            safe = (*_SAFE, _TLS) if self.config.is_ssl else _SAFE
-            headers = [*_headers(refusal, close=True), *safe]
-            lines += [b"%b: %b" % header for header in headers]
-            self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
-        self.transport.close()

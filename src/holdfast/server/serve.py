@@ -22,7 +22,8 @@ from holdfast.config import ServerSettings
 from holdfast.errors import ConfigError
 from holdfast.server.about import About
 from holdfast.server.callers import Callers, stranger
-from holdfast.server.guard import App, Connection, Guard
+from holdfast.server.connection import Connection
+from holdfast.server.guard import App, Guard
 from holdfast.server.keys import Keys
 from holdfast.server.lane import Lane
 from holdfast.server.later import Later

@@ -1,0 +1,104 @@
+"""A line to somebody, guarded where no app can be: before there is a request, and behind one.
+
+uvicorn holds a head of any length for any time, forgets a host that is named in the address itself,
+takes what comes behind a body for headers, and answers what is no HTTP in words of its own.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle, Transport
+from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holdfast.server.guard import HEAD_LIMIT, SAFE, TLS, head_too_large, headers_of
+from holdfast.server.problems import Problem, malformed
+
+#: Seconds for a head to arrive.
+HEAD_PATIENCE = 10.0
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, to be given to it as `http`."""
+
+    patience = HEAD_PATIENCE
+    #: Bytes since there was something to pass on; and whether there was in what came last.
+    _held = 0
+    _passed = False
+    #: Runs as long as a head is on its way.
+    _slow: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_a_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_the_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._passed = False
+        super().data_received(data)
+        # Where in its last piece something began is not known, so that piece does not count.
+        self._held = 0 if self._passed else self._held + len(data)
+        if self._held > HEAD_LIMIT:
+            self.refuse(head_too_large())
+
+    def on_message_begin(self) -> None:
+        self._passed = True
+        super().on_message_begin()
+        self._expect_a_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What comes behind a body is passed over: by then the request has been judged.
+        if self._slow is not None:
+            super().on_header(name, value.rstrip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        self._passed = True
+        self._have_the_head()
+        if not self.url.startswith(b"/"):
+            # Which of two names is meant is for nobody to guess.
+            self.headers.append((b"host", self.url))
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._passed = True
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less than we do)
+        self.refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
+
+    def _expect_a_head(self) -> None:
+        self._have_the_head()
+        self._slow = self.loop.call_later(self.patience, self._too_slow)
+
+    def _have_the_head(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _too_slow(self) -> None:
+        if not self._answering():
+            late = f"no whole head of a request came within {self.patience:g} s"
+            self.refuse(Problem(408, late, code="head_timeout"))
+
+    def refuse(self, refusal: Problem) -> None:
+        self._have_the_head()
+        started = self._answering() and self.cycle.response_started
+        if self._answering() and not started and not self.cycle.more_body:
+            # The request before it is whole and is being carried out: whoever sent it is told of that.
+            self.cycle.keep_alive = False
+            return
+        # Not into the middle of an answer.
+        if not started:
+            phrase = HTTPStatus(refusal.status).phrase
+            lines = [b"HTTP/1.1 %d %b" % (refusal.status, phrase.encode())]
+            safe = (*SAFE, TLS) if self.config.is_ssl else SAFE
+            headers = [*headers_of(refusal, close=True), *safe]
+            lines += [b"%b: %b" % header for header in headers]
+            self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
+        self.transport.close()
