@@ -106,10 +106,29 @@ async def test_an_approval_is_answered_and_its_refusal_has_a_code_of_its_own(ins
         await served.get(f"/v1/runs/{run_id}?wait=1")
         answer = await served.post(f"/v1/runs/{run_id}/approval", {"choice": "once"})
         assert (answer.status, answer.json["resolved"]) == (200, 1)
-        assert len(answer.json["approval_ids"]) == 1
+        assert answer.json["approval_ids"] == [answer.json["request_id"]]
         assert (await served.get(f"/v1/runs/{run_id}?wait=30")).json["output"] == "paid"
         late = await served.post(f"/v1/runs/{run_id}/approval", {"choice": "once"})
         assert (late.status, late.error["code"]) == (409, "approval_not_active")
+
+
+async def test_an_answer_that_settles_several_names_none_of_them(inside):
+    model = ScriptedModel.by_turn([Call("pay"), Call("pay")], ["paid"])
+    async with inside(model, ScriptedTool(review=ASK, parallel=True)) as served:
+        run_id = await served.run()
+        asked = (await served.get(f"/v1/runs/{run_id}?wait=1")).json["approvals"]
+        assert all(one["request_id"] == one["approval_id"] for one in asked)
+        answer = await served.post(f"/v1/runs/{run_id}/approval", {"choice": "once", "all": True})
+        assert (answer.json["resolved"], answer.json["request_id"]) == (2, "")
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs/run_1", "/v1/responses/resp_1", "/health"])
+async def test_what_may_be_asked_is_told_alike_to_who_asks_and_to_who_asks_wrongly(inside, path):
+    async with inside(ScriptedModel()) as served:
+        asked = await served.ask("OPTIONS", path)
+        assert (asked.status, asked.body) == (204, b"")
+        assert asked.headers["allow"] == (await served.ask("PUT", path)).headers["allow"]
+        assert "GET" in asked.headers["allow"]
 
 
 @pytest.mark.parametrize(("configured", "told"), [(404, 404), (200, 200)])
@@ -122,7 +141,7 @@ async def test_a_stop_of_what_has_ended_is_answered_as_configured(inside, config
         answer = await served.post(f"/v1/runs/{run_id}/stop")
         assert answer.status == told
         if told == 200:
-            assert answer.json == {"run_id": run_id, "status": "ended"}
+            assert answer.json == {"run_id": run_id, "status": "completed"}
 
 
 @pytest.mark.parametrize("wait", ["soon", "-1", "-0.5", "nan", "inf", "1e12"])
@@ -293,5 +312,6 @@ async def test_the_page_shows_the_same_and_may_load_nothing(inside):
     async with inside(ScriptedModel()) as served:
         answer = await served.get("/docs")
         assert answer.headers["content-type"].startswith("text/html")
-        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'") and "frame-ancestors 'none'" in policy
         assert "POST /v1/runs/{run_id}/stop" in answer.text

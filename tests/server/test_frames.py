@@ -531,6 +531,7 @@ def test_a_person_is_asked_about_the_exact_call():
             "event": "approval.request",
             "approval_id": "a1",
             "id": "a1",
+            "request_id": "a1",
             "call_id": "c1",
             "tool": "pay",
             "command": "pay 1 to shop",
@@ -573,7 +574,13 @@ def test_a_request_that_comes_after_a_stop_is_put_to_nobody():
 def test_an_answer_is_told_once():
     waiting = (*asking(call()), asked())
     assert last(*waiting, answer("session")) == [
-        {"event": "approval.responded", "approval_id": "a1", "choice": "session", "resolved": 1}
+        {
+            "event": "approval.responded",
+            "approval_id": "a1",
+            "request_id": "a1",
+            "choice": "session",
+            "resolved": 1,
+        }
     ]
     assert last(*waiting, answer("session"), answer("deny")) == []
     assert last(*waiting, answer(approval="another")) == []

@@ -115,3 +115,23 @@ async def test_a_run_that_is_not_there_cannot_be_followed_on_either_way(inside, 
     async with inside(ScriptedModel()) as served:
         answer = await served.get(f"/v1/runs/run_none/events{query}")
         assert (answer.status, answer.error["code"]) == (404, "run_not_found")
+
+
+@pytest.mark.parametrize("path", [PLAINLY, OTHERWISE])
+async def test_what_a_client_calls_its_session_comes_back_to_the_byte_and_has_an_end(inside, path):
+    async with inside(ScriptedModel(["Hello"])) as served:
+        # The name of a header is written in UTF-8 here, and so is what comes back.
+        named = {"x-hermes-session-key": "käse:日本", "x-hermes-session-id": "größe 日本"}
+        answer = await served.post(path, {"input": "hi"}, headers=named)
+        assert answer.headers["x-hermes-session-key"] == "käse:日本"
+        status = (await served.get(f"/v1/runs/{answer.json['run_id']}")).json
+        assert status["session_id"] == "größe 日本"
+        named["x-hermes-session-key"] = "x" * 257
+        answer = await served.post(path, {"input": "hi"}, headers=named)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_session_key")
+        assert len((await served.get("/v1/runs")).json["data"]) == 1
+
+
+async def test_whether_it_lives_can_be_asked_without_wanting_to_read_it(inside):
+    async with inside(ScriptedModel()) as served:
+        assert (await served.ask("HEAD", "/health")).status == 200

@@ -565,7 +565,10 @@ def test_an_answer_may_name_its_approval_by_either_name():
     assert answer(approval_id="ap_1").approval_id == "ap_1"
     assert answer(request_id="ap_2").approval_id == "ap_2"
     assert answer(approval_id="", request_id="ap_2").approval_id == "ap_2"
-    assert answer(approval_id="ap_1", request_id="ap_2").approval_id == "ap_1"
+    assert answer(approval_id="ap_1", request_id="ap_1").approval_id == "ap_1"
+    with pytest.raises(Problem, match="two approvals") as refusal:
+        answer(approval_id="ap_1", request_id="ap_2")
+    assert refusal.value.code == "invalid_approval_request"
     assert answer(approval_id=None, request_id="").approval_id == ""
     assert answer(approval_id="x" * 256).approval_id == "x" * 256
 

@@ -1,6 +1,7 @@
 import contextlib
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -263,6 +264,21 @@ async def test_a_cursor_that_is_no_run_is_not_found(inside):
 
 
 # --- taking in
+
+
+async def test_what_is_said_to_a_run_under_way_needs_no_room_and_is_heard_by_who_leaves(inside):
+    full = {"max_concurrent_runs": 1, "max_queued_runs": 0}
+    async with inside(ScriptedModel(["one", Silence()]), **full) as served:
+        first = await begun(served)
+        assert await say(served, "psst", on_busy="steer") == (first, False, "steered")
+        with pytest.raises(Problem, match=first) as refusal:
+            await say(served, on_busy="reject")
+        assert refusal.value.code == "session_busy"
+        served.service.draining.set()
+        assert await say(served, "psst", on_busy="steer") == (first, False, "steered")
+        with pytest.raises(Problem) as refusal:
+            await say(served, "more", on_busy="queue")
+        assert refusal.value.status == 503
 
 
 async def test_a_queue_that_is_full_takes_no_more_and_says_when_to_come_back(inside):
@@ -677,3 +693,14 @@ async def test_a_message_to_a_run_is_taken_to_be_accepted_if_it_was_though_the_r
         for other in (b'{"input": "psst"}', b'{"input": "psst", "message_id": "other"}'):
             with pytest.raises(RunFinished):
                 await served.service.steer(first, other, principal="ada")
+
+
+async def test_a_request_that_was_taken_in_is_answered_so_whatever_tools_there_are_now(inside):
+    body = b'{"input": "hello", "tools": ["pay"]}'
+    async with inside(ScriptedModel(["one"]), ScriptedTool()) as served:
+        first = await submit(served.service, body, key="k")
+        means = replace(served.app.means, tools={})
+        later = Service(served.app.runs, means, served.settings, sessions=served.app.sessions)
+        assert await submit(later, body, key="k") == (first.run_id, True, "started")
+        with pytest.raises(Problem, match="no tool"):
+            await submit(later, body, key="another")

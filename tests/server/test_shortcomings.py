@@ -336,6 +336,20 @@ async def test_what_cannot_be_carried_yet_is_queued_in_its_turn_and_only_then_re
         assert (await server.ended(run_id))["status"] == "completed"
 
 
+async def test_a_run_that_was_allowed_to_go_on_says_its_place_while_others_are_carried(server):
+    await server.start_host("max_concurrent_runs = 1\n" + DEMO)
+    asking = await server.run([[{"call": "pay", "args": {"amount": 1}}], ["paid"]])
+    await server.reached(asking, "waiting_for_approval")
+    carried = await begun(server)
+    queued = await server.run("hello")
+    await server.post(f"/v1/runs/{asking}/approval", {"choice": "once"})
+    places = {(await server.status(run_id)).get("place") for run_id in (asking, queued)}
+    assert places == {1, 2}
+    await server.post(f"/v1/runs/{carried}/stop")
+    for run_id in (asking, queued):
+        assert "place" not in await server.ended(run_id)
+
+
 # --- 13, 20: stop
 
 

@@ -7,7 +7,7 @@ time, and looking changes neither.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -36,6 +36,7 @@ from holdfast.errors import (
     RunBegun,
     RunFinished,
     RunStopping,
+    SessionBusy,
     SessionGone,
 )
 from holdfast.ports import Member, Once, SessionEntry
@@ -92,10 +93,12 @@ class Sessions:
         blobs: Mapping[str, bytes] = {},
         once: Once | None = None,
         entry: SessionEntry | None = None,
+        room: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> Sent:
         """Take a message in. Raises as `Runs.accept`, and Conflict where too many wait already.
 
-        `entry` is the session as it was just now, for who has looked already.
+        `entry` is the session as it was just now, for who has looked already. A run that begins is taken
+        in within `room`, which may refuse it; what is said to one that is under way needs none.
         """
         entry = entry or await self.find(accepted.session_id)
         if entry and entry.state.deleted_at is not None:
@@ -103,17 +106,20 @@ class Sessions:
         if entry and entry.run and entry.live:
             if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs, once):
                 return Sent(entry.run.run_id, "steered")
+            if busy == "reject":
+                raise SessionBusy(accepted.session_id, entry.run.run_id)
             if entry.live > MOST_WAITING:
                 raise Conflict(f"{entry.live - 1} messages wait in this session already")
         stop = StopRequested(by=accepted.principal, reason=_INTERRUPTED)
-        run_id = await self._runs.accept(
-            accepted,
-            history=history,
-            blobs=blobs,
-            once=once,
-            alone=busy == "reject",
-            stop=stop if busy == "interrupt" else None,
-        )
+        async with room():
+            run_id = await self._runs.accept(
+                accepted,
+                history=history,
+                blobs=blobs,
+                once=once,
+                alone=busy == "reject",
+                stop=stop if busy == "interrupt" else None,
+            )
         return Sent(run_id, "queued" if entry and entry.live else "started")
 
     async def _steer(

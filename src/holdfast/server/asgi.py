@@ -57,6 +57,8 @@ class Answered(Struct, frozen=True):
     choice: str
     resolved: int
     approval_ids: tuple[str, ...]
+    #: The one it settled, under the other of its names; "" if it settled several.
+    request_id: str
     #: Why a standing yes holds for this call alone, if it does.
     problems: tuple[str, ...] = ()
     object: str = "hermes.run.approval_response"
@@ -195,7 +197,8 @@ async def answer_approval(request: Ask, service: TheService, run_id: RunId) -> A
         choice, settled, problems = await service.answer(
             run_id, await request.body(), principal=who(request)
         )
-    return Answered(run_id, choice, len(settled), tuple(settled), tuple(problems))
+    one = settled[0] if len(settled) == 1 else ""
+    return Answered(run_id, choice, len(settled), tuple(settled), one, tuple(problems))
 
 
 @post(
@@ -264,7 +267,8 @@ async def openapi(request: Ask) -> dict[str, Any]:
 
 @get("/docs", summary="This, for people", include_in_schema=False)
 async def reference(request: Ask) -> Response[str]:
-    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+    headers = {"Content-Security-Policy": policy}
     return Response(
         page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML, headers=headers
     )
@@ -312,6 +316,7 @@ def make_routes(service: Service, about: About) -> Litestar:
             Exception: _unexpected,
         },
         state=State({"secrets": service.secrets}),
+        before_request=_allow,
         logging_config=None,
         # Whoever guards the routes has read the body by then, and knows how large it may be.
         request_max_body_size=None,
@@ -379,6 +384,14 @@ def _no_route(request: Ask, error: HTTPException) -> Response[bytes]:
 def _unexpected(_request: Ask, error: Exception) -> Never:
     """Whoever guards the routes writes it down and answers."""
     raise error
+
+
+async def _allow(request: Ask) -> Response[None] | None:
+    """What may be asked here: the framework would tell of one of the handlers there are."""
+    if request.method != "OPTIONS":
+        return None
+    allowed = {"Allow": ", ".join(_methods(request))}
+    return Response(None, status_code=204, headers=allowed, media_type=MediaType.TEXT)
 
 
 def _methods(request: Ask) -> list[str]:

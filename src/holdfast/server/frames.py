@@ -215,6 +215,7 @@ def approval(pending: Pending, tool: ToolState) -> Fields:
     asked = {
         "approval_id": request.approval_id,
         "id": request.approval_id,
+        "request_id": request.approval_id,
         "call_id": request.call_id,
         "tool": request.tool,
         "command": request.subject,
@@ -344,7 +345,12 @@ def _requested(moment: _Moment) -> _Told:
 def _answered(moment: _Moment) -> _Told:
     # One that nobody waited for changed nothing.
     event = moment.event
-    told = {"approval_id": event.approval_id, "choice": event.choice, "resolved": 1}
+    told = {
+        "approval_id": event.approval_id,
+        "request_id": event.approval_id,
+        "choice": event.choice,
+        "resolved": 1,
+    }
     return (told,) if moment.pending(moment.before) else ()
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.server import requests
 from holdfast.server.about import About
 from holdfast.server.guard import OPEN, App, Header
 from holdfast.server.openai.going_on import take_run
-from holdfast.server.requests import cursor
 from holdfast.server.service import Service
 from holdfast.server.streams import Receive, RunStream, Scope, Send
 
@@ -39,7 +39,7 @@ async def start(
     service: Service, body: bytes, *, principal: str, headers: Mapping[str, str]
 ) -> tuple[Started, dict[str, str]]:
     """A run, and the headers to tell of it with. Raises Problem or HoldfastError."""
-    key = headers.get("Idempotency-Key")
+    key, session_key = headers.get("Idempotency-Key"), requests.session_key(headers)
     begun = await take_run(service, body, principal=principal, key=key, headers=headers)
     submitted = begun.submitted
     told = {"X-Run-Id": submitted.run_id}
@@ -47,7 +47,7 @@ async def start(
         told["X-Holdfast-Ignored"] = ", ".join(begun.ignored)
     if submitted.replayed:
         told["Idempotency-Replayed"] = "true"
-    if session_key := headers.get("X-Hermes-Session-Key"):
+    if session_key:
         told["X-Hermes-Session-Key"] = service.secrets.mask(session_key)
     return Started(submitted.run_id, submitted.how, submitted.replayed), told
 
@@ -66,11 +66,11 @@ class Lane:
                 await self._start(scope, receive, send)
             case "GET", "events" if of_one and not scope["query_string"]:
                 seen = (value for name, value in scope["headers"] if name == b"last-event-id")
-                after = cursor(next(seen, b"").decode("latin-1"), None)
+                after = requests.cursor(next(seen, b"").decode("latin-1"), None)
                 await RunStream(self._service, of_one[1], after=after)(scope, receive, send)
             case "POST", "stop" if of_one:
                 await self._stop(of_one[1], scope, receive, send)
-            case "GET", open_path if open_path in OPEN:
+            case "GET" | "HEAD", open_path if open_path in OPEN:
                 await _answer(send, 200, self._about.health())
             case _:
                 await self._routes(scope, receive, send)
@@ -82,7 +82,8 @@ class Lane:
             principal=scope["state"]["principal"],
             headers=_Headers(scope["headers"]),
         )
-        more = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+        # Of headers that came as bytes, and go as they came.
+        more = [(name.lower().encode(), value.encode("latin-1")) for name, value in told.items()]
         await _answer(send, 202, started, *more)
 
     async def _stop(self, run_id: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -205,7 +205,7 @@ def read_approval(body: bytes) -> ApprovalRequest:
         )
     return ApprovalRequest(
         choice,
-        _approval_id(fields, "approval_id") or _approval_id(fields, "request_id"),
+        _meant(fields),
         _says_yes(fields.get("all")) or _says_yes(fields.get("resolve_all")),
         _approval_id(fields, "digest"),
     )
@@ -225,7 +225,7 @@ def read_steer(body: bytes) -> tuple[tuple[Part, ...], str]:
 
 
 def read_stop(body: bytes) -> str:
-    """The reason to keep. A stop is never refused for what came with it."""
+    """The reason to keep. A stop is never refused for what it says."""
     try:
         value = decode(body)
     except (ValueError, RecursionError):
@@ -234,6 +234,15 @@ def read_stop(body: bytes) -> str:
     if not isinstance(reason, str) or not reason.strip() or "\0" in reason:
         return STOPPED
     return reason[:LONGEST_REASON]
+
+
+def session_key(headers: Mapping[str, str]) -> str:
+    """What a client calls the key of its session: it is said again, and means nothing here."""
+    value = headers.get("X-Hermes-Session-Key", "")
+    if len(value) > LONGEST_NAME:
+        words = f"Session key too long: it has more than {LONGEST_NAME} characters"
+        raise malformed(words, code="invalid_session_key")
+    return value
 
 
 def idempotency_key(value: str | None) -> str | None:
@@ -326,6 +335,18 @@ def _approval_id(fields: Mapping[str, object], name: str) -> str:
             code="invalid_approval_request",
         )
     return value
+
+
+def _meant(fields: Mapping[str, object]) -> str:
+    """The approval that is answered, under either of its names."""
+    ours, theirs = (_approval_id(fields, name) for name in ("approval_id", "request_id"))
+    if ours and theirs and ours != theirs:
+        raise malformed(
+            "'approval_id' and 'request_id' name two approvals, where they mean the same",
+            param="request_id",
+            code="invalid_approval_request",
+        )
+    return ours or theirs
 
 
 def _says_yes(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from hashlib import sha256
 from math import inf
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.calls.tasks import task_group
 from holdfast.config import Settings, secrets
-from holdfast.core.events import FINAL, InputAdded, Recorded, RunAccepted, StopRequested
-from holdfast.core.messages import Part
+from holdfast.core.events import FINAL, InputAdded, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.core.session import SessionState
 from holdfast.core.state import RunState
@@ -36,7 +35,7 @@ from holdfast.errors import (
     SessionGone,
 )
 from holdfast.ports import Entry, Once
-from holdfast.server import problems, requests
+from holdfast.server import problems, repeats, requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.keys import LOOK, Welcome, always
@@ -58,9 +57,6 @@ LONGEST_WAIT = 60.0
 
 #: Runs in one page of a list.
 MOST_LISTED = 100
-
-#: Runs of a session, the last ones, in which a message that comes again is looked for.
-LOOKED_BACK = 20
 
 _LIVE = {"queued": True, "running": True, "waiting_for_approval": True, "stopping": True}
 _ENDED = {"completed": False, "failed": False, "cancelled": False}
@@ -160,6 +156,12 @@ class Service:
 
         Raises Problem or HoldfastError, and then nothing was allocated.
         """
+        steers = bool(asked.session_id) and asked.on_busy == "steer"
+        if steers:
+            asked = replace(asked, message_id=asked.message_id or repeats.named_after(once))
+        # A request that was taken in is answered as it was, whatever the state of things now.
+        if once and not once.latest and (earlier := await self.earlier(once)):
+            return Submitted(earlier, True, await self._how(earlier, asked.message_id))
         self.keep_out(asked.session_id, *asked.blobs.values())
         entry = await self.sessions.find(asked.session_id)
         asked = _as_agreed(asked, entry.state if entry else None)
@@ -171,21 +173,18 @@ class Service:
             brief=self._briefing,
         )
         run = finish(run)
-        steers = bool(asked.session_id) and asked.on_busy == "steer"
-        if steers:
-            run = replace(run, message_id=run.message_id or _named_after(once))
-        # A request that was taken in is answered as it was, whatever the state of things now.
-        if once and not once.latest and (earlier := await self.earlier(once)):
-            return Submitted(earlier, True, await self._how(earlier, run.message_id))
-        if steers and entry and (heard := await self._heard(run, once)):
-            return heard
-        if self.draining.is_set():
-            raise draining()
+        if steers and entry and (again := await self._again(run, once)):
+            return again
         try:
-            async with self._room.for_one():
-                sent = await self.sessions.send(
-                    run, busy=asked.on_busy, history=history, blobs=blobs, once=once, entry=entry
-                )
+            sent = await self.sessions.send(
+                run,
+                busy=asked.on_busy,
+                history=history,
+                blobs=blobs,
+                once=once,
+                entry=entry,
+                room=self._room_for_one,
+            )
         except AlreadyAccepted as error:
             return Submitted(error.run_id, True, await self._how(error.run_id, run.message_id))
         except KeyReused as error:
@@ -198,6 +197,14 @@ class Service:
             # More wait in its session than may.
             raise too_many(str(error)) from error
         return Submitted(sent.run_id, replayed=False, how=sent.how)
+
+    @asynccontextmanager
+    async def _room_for_one(self) -> AsyncGenerator[None, None]:
+        """In which a run is taken in. Raises Problem."""
+        if self.draining.is_set():
+            raise draining()
+        async with self._room.for_one():
+            yield
 
     def keep_out(self, session_id: str, *images: bytes) -> None:
         """Raises Problem if a secret is where it would be kept as it is."""
@@ -212,27 +219,18 @@ class Service:
             journal = await self._store.read(run_id)
         except NotFound:
             return "started"  # it was purged since
-        if isinstance(_said(journal, message_id), InputAdded):
+        if isinstance(repeats.said(journal, message_id), InputAdded):
             return "steered"
         return "started" if (await self._status(run_id, journal)).behind is UNSET else "queued"
 
-    async def _heard(self, run: RunAccepted, once: Once | None) -> Submitted | None:
-        """What became of a message to a run under way, if it came before under the same id.
-
-        For who names their messages and has no key, which the store would know.
-        """
-        if not run.message_id:
+    async def _again(self, run: RunAccepted, once: Once | None) -> Submitted | None:
+        """What became of a message to a run under way, if it came before under the same id."""
+        found = await repeats.find(self._store, run.session_id, run.message_id)
+        if found is None:
             return None
-        for member in await self._store.members(run.session_id, limit=LOOKED_BACK):
-            journal = await self._store.read(member.run_id, deleted=True)
-            said = _said(journal, run.message_id)
-            if said is None:
-                continue
-            if once and _words(said) != self._means.secrets.mask_event(run).input:
-                raise key_conflict()
-            how: How = "steered" if isinstance(said, InputAdded) else "started"
-            return Submitted(member.run_id, True, how)
-        return None
+        if once and found.words != self._means.secrets.mask_event(run).input:
+            raise key_conflict()
+        return Submitted(found.run_id, True, "steered" if found.added else "started")
 
     async def earlier(self, once: Once) -> str | None:
         """The run that this request led to before. Raises Problem if it was another request, or if
@@ -287,7 +285,7 @@ class Service:
     async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:
         state = replay(journal)
         told = status(run_id, state, created_at=journal[0].at, last_event=last_event(journal))
-        if told.status != "queued":
+        if told.waiting_for is UNSET or told.waiting_for.waiting_for != "worker":
             return told
         queue = await self._store.queue()
         if run_id in queue:
@@ -401,18 +399,16 @@ class Service:
             await self._runs.add(run_id, parts, message_id=message_id, by=principal)
         except RunFinished:
             # Whoever did not hear that it was taken may ask again when the run has ended.
-            if not message_id or not _said(await self._store.read(run_id), message_id):
+            if not message_id or not repeats.said(await self._store.read(run_id), message_id):
                 raise
 
-    async def stop(
-        self, run_id: str, body: bytes, *, principal: str
-    ) -> Literal["stopping", "ended"]:
-        """Raises NotFound; a run that has ended is said to have."""
+    async def stop(self, run_id: str, body: bytes, *, principal: str) -> str:
+        """How the run stands then. Raises NotFound, and RunFinished unless that is no error here."""
         try:
             await self._runs.stop(run_id, by=principal, reason=requests.read_stop(body))
         except RunFinished:
             if self._settings.server.stop_ended == 200:
-                return "ended"
+                return (await self.status(run_id)).status
             raise
         return "stopping"
 
@@ -426,25 +422,3 @@ def _as_agreed(asked: requests.RunRequest, state: SessionState | None) -> reques
         model=asked.model or state.model,
         instructions=asked.instructions or state.instructions,
     )
-
-
-def _named_after(once: Once | None) -> str:
-    """The id of a message whose request has a key, so that it is heard once."""
-    if once is None:
-        return ""
-    return f"msg_{sha256(f'{once.principal} {once.key}'.encode()).hexdigest()[:32]}"
-
-
-def _said(journal: Sequence[Recorded], message_id: str) -> RunAccepted | InputAdded | None:
-    """How it was said under that id. What came after a stop was heard by nobody."""
-    for recorded in journal:
-        event = recorded.event
-        if isinstance(event, StopRequested):
-            return None
-        if isinstance(event, RunAccepted | InputAdded) and event.message_id == message_id:
-            return event
-    return None
-
-
-def _words(said: RunAccepted | InputAdded) -> tuple[Part, ...]:
-    return said.input if isinstance(said, RunAccepted) else said.parts

@@ -31,6 +31,10 @@ def test_the_first_header_that_names_a_session_counts():
     assert session_of(every) == "a"
     assert session_of({**every, "X-Hermes-Session-Id": ""}) == "b"
     assert session_of({"X-Session-Id": "c"}) == "c"
+    # As it is written, in the one alphabet or the other.
+    assert session_of({"X-Session-Id": "é".encode().decode("latin-1")}) == "é"
+    assert session_of({"X-Session-Id": "é"}) == "é"
+    assert session_of({"X-Session-Id": ("é" * 256).encode().decode("latin-1")}) == "é" * 256
     assert session_of({}) == ""
     with pytest.raises(Problem) as caught:
         session_of({"X-Session-Id": "a/b"})

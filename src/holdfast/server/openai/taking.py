@@ -22,7 +22,7 @@ from holdfast.server.openai.referred import read_referring
 from holdfast.server.openai.rejoin import RETRIES, latest, rejoin, sent_again
 from holdfast.server.openai.request import OpenAIRequest, finish
 from holdfast.server.problems import Problem, malformed
-from holdfast.server.requests import RunRequest
+from holdfast.server.requests import RunRequest, session_key
 from holdfast.server.service import Service, Submitted
 from holdfast.server.streams import Caller
 
@@ -133,6 +133,7 @@ async def _take(
     before: Callable[[OpenAIRequest], Awaitable[OpenAIRequest]] | None = None,
 ) -> Taken:
     """`before` adds what was said earlier."""
+    key = service.secrets.mask(session_key(headers))
     leads_again = not once.latest or RETRIES in headers
     again = sent_again(headers)
     with service.unheard.taking(once, again=again) as others:
@@ -156,7 +157,6 @@ async def _take(
         # Who comes back for it may be waiting for just this, and would look before it is answered.
         if left := _gone(caller):
             service.unheard.leave(once, submitted.run_id)
-    key = service.secrets.mask(headers.get("X-Hermes-Session-Key", ""))
     return Taken(submitted.run_id, asked, submitted.replayed, once, leads_again, left, key)
 
 
@@ -169,7 +169,15 @@ def _gone(caller: Caller) -> bool:
 def session_of(headers: Mapping[str, str]) -> str:
     """The session that is named in the headers of a request, "" if none is."""
     name = _naming(headers)
-    return session_id(headers, name) if name else ""
+    return session_id({name: _as_written(headers.get(name, ""))}, name) if name else ""
+
+
+def _as_written(value: str) -> str:
+    """What a header says: most clients write UTF-8, which is read as Latin-1 on the way here."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _naming(headers: Mapping[str, str]) -> str:
