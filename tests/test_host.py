@@ -1,5 +1,6 @@
 """A whole server and its end: what is under way, what comes, and what is found by the next one."""
 
+import json
 import logging
 import signal
 from contextlib import closing
@@ -18,11 +19,26 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.database import open_reader
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.endpoint import open_endpoint
-from holdfast.testing.scripted import Silence
+from holdfast.testing.scripted import Call, Silence
 from holdfast.testing.virtual_time import VirtualTimeLoop
-from tests.faults.serving import asked, model_at, serving, staring
+from tests.faults.serving import CUT, asked, model_at, serving, staring
 
 pytestmark = pytest.mark.real_time
+
+#: Without a jail it is asked about each command that changes something.
+FREE = 'jail = "off"'
+
+
+def command(words):
+    return Call("terminal", json.dumps({"command": words}))
+
+
+#: What a model does that is asked this.
+DOES = {
+    "quick": ["quick ", Silence(0.7), "and done"],
+    "ask me": [command("echo yes >> asked")],
+    "use it": [command("echo yes >> used; sleep 600")],
+}
 
 
 async def follow_to_the_cut(server, run_id, heard):
@@ -34,55 +50,95 @@ async def follow_to_the_cut(server, run_id, heard):
     assert events.comments == []
 
 
-async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_next(tmp_path):
+def names(frames):
+    return [frame.event for frame in frames]
+
+
+async def knock_until_gone(server, answers):
+    """Ask for one run more, again and again, until there is nobody to ask."""
+    while True:
+        try:
+            answers.append(await server.post("/v1/runs", {"input": "one more"}))
+        except CUT:
+            return
+        await anyio.sleep(0.02)
+
+
+def check_refusals(answers):
+    assert len(answers) >= 2
+    for answer in answers:
+        assert (answer.status, answer.error["code"]) == (503, "gateway_draining")
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def allow(server, run_id):
+    """Say yes to what a run asks, once it does."""
+    await server.reached(run_id, "waiting_for_approval")
+    assert (await server.post(f"/v1/runs/{run_id}/approval", {"choice": "once"})).status == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_told_to_end_lets_runs_finish_and_leaves_the_rest_to_the_next(
+    tmp_path, number
+):
     silent = True
 
     def script(request):
-        if "quick" in asked(request):
-            return ["quick ", Silence(0.7), "and done"]
+        for words, says in DOES.items():
+            if words in asked(request):
+                return says
         return ["half ", Silence()] if silent else ["whole"]
 
     async with (
         open_endpoint(script) as endpoint,
-        serving(tmp_path, model_at(endpoint, server="drain = 1.5")) as server,
+        serving(tmp_path, model_at(endpoint, server="drain = 1.5", tools=FREE)) as server,
     ):
-        open_runs = [await server.run("slow") for _ in range(20)]
+        *slow, asks, uses = open_runs = [
+            await server.run(words) for words in ["slow"] * 18 + ["ask me", "use it"]
+        ]
+        await allow(server, uses)
         quick = await server.run("quick")
-        heard = {run_id: [] for run_id in open_runs}
+        heard, refused = {run_id: [] for run_id in open_runs}, []
         async with task_group() as tasks:
             for run_id in open_runs:
                 tasks.start_soon(follow_to_the_cut, server, run_id, heard[run_id])
             async with server.follow(quick) as events:
                 await events.until("message.delta")
-                while not all(
-                    frames[-1:] and "delta" in frames[-1].data for frames in heard.values()
+                while not (
+                    all(names(heard[run_id])[-1:] == ["message.delta"] for run_id in slow)
+                    and names(heard[asks])[-1:] == ["approval.request"]
+                    and (tmp_path / "used").exists()
                 ):
                     await anyio.sleep(0.01)
                 began = monotonic()
-                server.process.terminate()
+                server.process.send_signal(number)
                 await events.until("server.draining")
-                refused = await server.post("/v1/runs", {"input": "one more"})
+                tasks.start_soon(knock_until_gone, server, refused)
                 health = await server.get("/health/detailed")
                 assert (await events.all())[-1].event == "run.completed"
                 assert events.comments == [b": stream closed"]
         assert await server.gone() == 0
         assert 1.4 < monotonic() - began < 15
-        assert (refused.status, refused.error["code"]) == (503, "gateway_draining")
-        assert int(refused.headers["Retry-After"]) >= 1
+        check_refusals(refused)
         assert health.json["gateway_state"] == "draining"
-        for frames in heard.values():
-            assert "server.draining" in [frame.event for frame in frames]
-            assert frames[-1].event == "run.queued"
-        assert server.log == ""
+        for run_id, frames in heard.items():
+            assert "server.draining" in names(frames)
+            # What waits for somebody goes on waiting.
+            assert run_id == asks or frames[-1].event == "run.queued"
+        assert names(heard[asks])[-2:] == ["approval.request", "server.draining"]
+        assert [line for line in server.log.splitlines() if "jail is off" not in line] == []
         # All that is on record stands in one file, whole.
         assert not (server.data / "journal.db-wal").exists()
         # The next one goes on with them.
         silent = False
-        await server.start(model_at(endpoint))
+        await server.start(model_at(endpoint, tools=FREE))
+        await allow(server, asks)
         ends = [await server.ended(run_id) for run_id in (*open_runs, quick)]
         assert [end["status"] for end in ends] == ["completed"] * 21
         assert [end["output"] for end in ends] == ["whole"] * 20 + ["quick and done"]
         assert (await server.status(open_runs[0]))["run_id"] == open_runs[0]
+        # Nothing was done twice, though one was cut off in the middle of it.
+        assert [(tmp_path / name).read_text() for name in ("asked", "used")] == ["yes\n"] * 2
         assert len((await server.get("/v1/runs?limit=100")).json["data"]) == 21
 
 
@@ -168,7 +224,7 @@ async def test_a_session_that_was_deleted_long_ago_is_gone_after_a_start(tmp_pat
         await server.post("/v1/sessions", {"session_id": "kept"})
         gone = await server.ask("DELETE", "/v1/sessions/old")
         assert "purged_at" not in gone.json
-        await server.ended(run_id)
+        await until(server, "select 1 from run where place = 'ended'")
         server.kill()
         # All of a millisecond.
         await server.start(f"{demo}[retention]\ndeleted = 0.00000001\n")

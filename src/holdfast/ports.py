@@ -185,8 +185,8 @@ class Journal(Protocol):
     ) -> Sequence[Recorded]:
         """Events with seq > after, in order; `most`: at least the first that make up so many bytes.
 
-        Raises NotFound for an unknown run. One that was deleted is unknown but to whoever says
-        `deleted`: who carries it, or tells what was said in its session.
+        Raises NotFound for an unknown run. One that was deleted, or whose session was, is unknown but
+        to whoever says `deleted`: who carries it, or tells what was said in its session.
         """
         ...
 

@@ -15,6 +15,9 @@ from tests.server.conftest import Server
 #: What a client meets when the server goes away in the middle of something.
 CUT = (aiohttp.ClientError, ConnectionError, TimeoutError)
 
+#: How Linux says that a line is over.
+_TCP_CLOSE = b"\x07"
+
 
 @asynccontextmanager
 async def serving(folder, config_text, **options):
@@ -54,16 +57,22 @@ async def hang_up_hard(response):
     return True
 
 
+def is_cut(response):
+    """Whether the other side has hung up, seen without taking anything that it sent."""
+    line = response.connection.transport.get_extra_info("socket")
+    return line.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == _TCP_CLOSE
+
+
 class Careful:
     """A reader that keeps its place and takes back what it is told to.
 
     `text` is what it shows, `ids` are the frames it got in the order they came, `cuts` how often
-    the line broke.
+    the line broke. One that is to `keep` them has what each said in `told`, by its id.
     """
 
-    def __init__(self, server, run_id):
-        self._server, self.run_id = server, run_id
-        self.ids, self.end, self.cuts = [], None, 0
+    def __init__(self, server, run_id, *, keep=False):
+        self._server, self.run_id, self._keep = server, run_id, keep
+        self.ids, self.end, self.cuts, self.told = [], None, 0, {}
         self._said = {}
 
     @property
@@ -93,6 +102,8 @@ class Careful:
                         self._take(each)
                     early = []
                     self.ids.append(frame.id)
+                    if self._keep:
+                        self.told[frame.id] = frame.data
                 if len(self.ids) == most and await then(events.response):
                     return
 

@@ -9,12 +9,13 @@ import anyio
 import pytest
 
 from holdfast.calls.tasks import task_group
-from holdfast.server.streams import STALLED
+from holdfast.server.streams import LOOK, STALLED
 from holdfast.testing.endpoint import Raw, open_endpoint
 from holdfast.testing.scripted import Silence
 from tests.faults.serving import (
     Careful,
     asked,
+    is_cut,
     model_at,
     open_sockets,
     resident,
@@ -54,7 +55,7 @@ async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_s
         serving(tmp_path, model_at(endpoint)) as server,
     ):
         runs = [await server.run(f"run {number}") for number in range(50)]
-        readers = [Careful(server, run_id) for run_id in runs]
+        readers = [Careful(server, run_id, keep=True) for run_id in runs]
         async with task_group() as tasks:
             for reader in readers:
                 tasks.start_soon(reader.read_to_the_end)
@@ -76,6 +77,24 @@ async def test_no_reader_of_fifty_runs_loses_a_word_or_gets_one_twice_when_the_s
             assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
             assert {*seen[reader.run_id], *reader.ids} <= {line["seq"] for line in lines}
             assert (await server.status(reader.run_id))["output"] == "".join(words)
+            await check_that_nothing_was_lost(server, reader)
+
+
+async def check_that_nothing_was_lost(server, reader):
+    """Whatever is told to who comes at the end was told to this reader, in the same words."""
+    fresh = Careful(server, reader.run_id, keep=True)
+    await fresh.read()
+    names = {frame["event"] for frame in fresh.told.values()}
+    assert names >= {"run.queued", "run.started", "run.phase", "message.completed"}
+    assert {id: reader.told.get(id) for id in fresh.told} == fresh.told
+    # Beyond that it heard only what was taken back.
+    more = [frame for id, frame in reader.told.items() if id not in fresh.told]
+    back = {attempt(frame) for frame in more if frame["event"] == "message.retracted"}
+    assert len(back) == 2 and {attempt(frame) for frame in more} == back
+
+
+def attempt(frame):
+    return frame["turn"], frame["attempt"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +131,8 @@ async def test_readers_whose_lines_break_miss_nothing_and_leave_nothing_behind(
         numbers = (await server.get("/metrics")).text
         assert "holdfast_subscribers 0.0" in numbers
         await server.http.close()
-        with anyio.fail_after(10):
+        # Only what hangs takes so long. How soon they are gone is measured by bench/readers.py.
+        with anyio.fail_after(5):
             while open_sockets(pid) > sockets or threads(pid) > workers + THREADS:
                 await anyio.sleep(0.02)
         assert resident(pid) - memory < 20e6 + 100e3 * clients
@@ -158,7 +178,7 @@ async def test_whoever_stalls_while_200_mb_pass_is_left_and_comes_back_without_a
         return trickle if "trickle" in asked(request) else flood
 
     async with open_endpoint(script) as endpoint, serving(tmp_path, model_at(endpoint)) as server:
-        stalled, delays = [], []
+        stalled, delays, patience = [], [], []
         await read_whole(server, await server.run())
         before = resident(server.process.pid)
         async with task_group() as tasks:
@@ -166,11 +186,14 @@ async def test_whoever_stalls_while_200_mb_pass_is_left_and_comes_back_without_a
             for _ in range(5):
                 reader = Careful(server, await server.run())
                 stalled.append(reader)
-                tasks.start_soon(partial(reader.read_to_the_end, most=100, then=stall))
+                stalls = partial(stall, patience=patience)
+                tasks.start_soon(partial(reader.read_to_the_end, most=100, then=stalls))
                 await server.ended(reader.run_id)
             # What they take no more waits in no queue of theirs.
             await down_to(before + len(stalled) * 1e6 + 2 * A_REPLY, server.process.pid)
         assert sorted(delays)[len(delays) * 99 // 100] < 0.25
+        # What was on its way when they stopped may have been sent a moment before.
+        assert len(patience) == len(stalled) and min(patience) > STALLED - LOOK
         for reader in stalled:
             assert reader.cuts >= 1 and reader.text == "".join(words)
             assert reader.ids == sorted(set(reader.ids))
@@ -185,9 +208,14 @@ async def down_to(most, pid):
             await anyio.sleep(0.1)
 
 
-async def stall(_response):
-    """Longer than anybody is waited for. Returns that more is read."""
-    await anyio.sleep(40)
+async def stall(response, *, patience):
+    """Take nothing until the server has left, and note how long it waited. Returns that more is
+    read. That it is late shows only if it never leaves: it may have much to do."""
+    began = anyio.current_time()
+    with anyio.fail_after(3 * STALLED):
+        while not is_cut(response):
+            await anyio.sleep(0.1)
+    patience.append(anyio.current_time() - began)
     return False
 
 

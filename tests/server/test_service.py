@@ -662,7 +662,11 @@ async def test_nothing_is_said_in_a_session_that_was_deleted(inside):
         await served.service.sessions.delete("s")
         with pytest.raises(SessionGone):
             await say(served)
-        # What was taken in before is answered as it was.
+        # What was taken in before is not taken in again, and comes back with its session.
+        with pytest.raises(Problem) as refusal:
+            await say(served, key="k")
+        assert (refusal.value.status, refusal.value.code) == (404, "run_not_found")
+        await served.service.sessions.restore("s")
         assert (await say(served, key="k")).replayed
 
 

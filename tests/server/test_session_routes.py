@@ -34,6 +34,27 @@ async def test_a_session_is_created_found_changed_deleted_and_restored(inside):
         assert refused(await served.post("/v1/sessions/x/restore")) == (404, "session_not_found")
 
 
+async def test_a_run_of_a_session_that_was_deleted_is_gone_with_it_and_back_with_it(inside):
+    async with inside(ScriptedModel(["one"])) as served:
+        run_id = await served.run(session_id="s")
+        assert (await served.get(f"/v1/runs/{run_id}?wait={PATIENCE}")).json["output"] == "one"
+        await served.delete("/v1/sessions/s")
+        for path in ("", "/events", "/journal"):
+            assert refused(await served.get(f"/v1/runs/{run_id}{path}")) == (404, "run_not_found")
+        for path, body in (
+            ("/stop", {}),
+            ("/approval", {"choice": "once"}),
+            ("/steer", {"input": "x"}),
+        ):
+            gone = await served.post(f"/v1/runs/{run_id}{path}", body)
+            assert refused(gone) == (404, "run_not_found")
+        response = run_id.replace("run_", "resp_")
+        assert (await served.get(f"/v1/responses/{response}")).status == 404
+        await served.post("/v1/sessions/s/restore")
+        assert (await served.get(f"/v1/runs/{run_id}")).json["output"] == "one"
+        assert b"run.completed" in (await served.get(f"/v1/runs/{run_id}/events")).body
+
+
 async def test_what_waits_in_a_session_is_read_edited_and_taken_back(inside):
     async with inside(ScriptedModel(["one", Silence()])) as served:
         first = await served.run(session_id="s")

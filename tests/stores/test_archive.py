@@ -16,6 +16,7 @@ from holdfast.app import open_app
 from holdfast.core.codec import encode, link_messages
 from holdfast.core.events import RunAccepted, RunCompleted, RunQueued
 from holdfast.core.messages import BlobRef, Image, Text, UserMessage
+from holdfast.core.session import SessionDeleted, SessionRestored
 from holdfast.errors import (
     FileDamaged,
     InvalidRequest,
@@ -550,6 +551,25 @@ def test_a_run_that_was_deleted_is_found_by_nobody_and_verified_all_the_same(jou
                 archive.find(word)
         # What is told of its session is read by its id.
         assert archive.verify(LIVE) == len(list(archive.events(LIVE)))
+
+
+async def test_nor_is_one_whose_session_was_deleted(tmp_path):
+    path = tmp_path / "journal.db"
+    async with open_sqlite(path) as store:
+        await store.accept("run_aa", ACCEPTED)
+        await store.accept("run_bb", replace(ACCEPTED, session_id="ses_1"))
+        await store.note("ses_1", SessionDeleted())
+    with open_archive(path) as archive:
+        assert archive.count() == 1
+        assert archive.newest() == archive.unfinished() == archive.ids() == ["run_aa"]
+        assert archive.ids(deleted=True) == ["run_aa", "run_bb"]
+        with pytest.raises(NotFound):
+            archive.find("bb")
+        assert archive.verify("run_bb") == 2
+    async with open_sqlite(path) as store:
+        await store.note("ses_1", SessionRestored())
+    with open_archive(path) as archive:
+        assert (archive.count(), archive.find("bb")) == (2, "run_bb")
 
 
 def test_in_a_file_of_a_version_that_deleted_nothing_all_is_found(tmp_path):

@@ -7,9 +7,16 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.events import ApprovalRequested, InputAdded, RunCompleted, StopRequested
+from holdfast.core.events import (
+    ApprovalRequested,
+    InputAdded,
+    RunCancelled,
+    RunCompleted,
+    StopRequested,
+)
 from holdfast.core.lifecycle import Status
 from holdfast.core.messages import BlobRef, Image, Text
+from holdfast.core.session import SessionDeleted
 from holdfast.errors import InvalidRequest, NotFound, StoreError, StoreUnavailable
 from holdfast.ports import Once, Review
 from holdfast.stores.database import open_writer
@@ -310,6 +317,19 @@ async def test_a_folder_that_cannot_be_used_is_told_in_words(tmp_path):
     with pytest.raises(StoreError, match="cannot be opened"):
         async with open_sqlite(tmp_path / "data" / "journal.db"):
             pass
+
+
+async def test_a_run_that_went_with_its_session_ends_unseen_in_the_next_process_too(path):
+    async with open_sqlite(path) as store:
+        await store.accept("run_1", replace(ACCEPTED, session_id="ses_1"))
+        await store.note("ses_1", SessionDeleted())
+    async with open_sqlite(path) as store:
+        (lease,) = await store.claim("a", ttl=60.0)
+        await store.append(lease, STARTED, RunCancelled(), seen=2)
+        for after in range(5):
+            with pytest.raises(NotFound):
+                await store.read("run_1", after=after)
+        assert len(await store.read("run_1", deleted=True)) == 4
 
 
 async def test_what_was_asked_for_once_outlives_the_process(path):

@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.database import open_reader, refuse_remains, scripts
 from holdfast.stores.packing import unpress
-from holdfast.stores.reading import Stored, ends, has_packs, stored
+from holdfast.stores.reading import THERE, Stored, ends, has_packs, stored
 
 #: How many candidates are named when it is not clear which run is meant.
 _NAMED = 3
@@ -95,7 +95,7 @@ class Archive:
         self._packs = connection is not None and has_packs(connection)
         deletes = connection is not None and connection.pragma("user_version") >= _SINCE
         #: What is told of a session is read by the ids of its runs, be they found or not.
-        self._there = "deleted_at is null" if deletes else "true"
+        self._there = THERE if deletes else "true"
 
     @property
     def connection(self) -> apsw.Connection | None:
@@ -130,7 +130,7 @@ class Archive:
         return self._ids(self._found(_ID, "and place != 'ended' order by key"))
 
     def ids(self, *, deleted: bool = False) -> list[str]:
-        """Every run, the oldest first, or even those that were deleted."""
+        """Every run, the oldest first, or even those that were deleted by themselves or with their session."""
         every = f"select {_ID} from run order by key"  # noqa: S608 (of our own words)
         return self._ids(every if deleted else self._found(_ID, "order by key"))
 
@@ -293,7 +293,7 @@ class Archive:
         return key
 
     def _found(self, what: str, rest: str = "") -> str:
-        """A query for runs, without those that were deleted. Of our own words: what is asked is bound."""
+        """A query for runs that are there to be found. Of our own words: what is asked is bound."""
         return f"select {what} from run where {self._there} {rest}"  # noqa: S608
 
     def _ids(self, query: str, *values: object) -> list[str]:

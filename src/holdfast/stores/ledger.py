@@ -64,7 +64,7 @@ class Ledger:
         #: The disk is full: nothing new begins, and what is under way may end.
         self.full = False
         #: Written by the transaction under way: for whoever follows, once it is committed. Of a run
-        #: that was deleted nothing, so that they look for themselves.
+        #: that was deleted, or whose session was, nothing, so that they look for themselves.
         self.written: dict[str, Sequence[Recorded]] = {}
         self.changed: dict[str, None] = {}
         self.stirred: dict[str, Stir] = {}
@@ -105,8 +105,7 @@ class Ledger:
         stop: Batch | None = None,
     ) -> Recorded:
         self._refuse_known(once)
-        if self.full:
-            self._need_room(batch)
+        self._need_room(settles=batch.settles)
         if self._known(run_id):
             raise Conflict(f"run {run_id} already exists")
         first = batch.events[0]
@@ -166,8 +165,7 @@ class Ledger:
             raise LeaseLost(lease.run_id)
         if batch.final and run.seq > seen:
             raise WishPending(lease.run_id)
-        if self.full:
-            self._need_room(batch)
+        self._need_room(settles=batch.settles)
         if run.place != "held":
             self._hold(run)
         return self._tell(run, batch, seen)
@@ -209,8 +207,7 @@ class Ledger:
     # --- sessions
 
     def note(self, session_id: str, events: Sequence[SessionEvent]) -> Sequence[Noted]:
-        if self.full and not isinstance(events[0], SessionDeleted):
-            raise StoreFull("there is no space left for the journal; nothing new is begun")
+        self._need_room(settles=isinstance(events[0], SessionDeleted))
         self.flush()
         notes = sessions.write_notes(self._db, session_id, events, at=self._now())
         self._stir(session_id, notes)
@@ -218,6 +215,8 @@ class Ledger:
             if isinstance(deleted, SessionDeleted):
                 for run in self._roster.of(session_id):
                     self._wish(run, pack_events((last_wish(deleted),)), run.seq)
+                    run.gone = True
+                self.written |= dict.fromkeys(sessions.run_ids(self._db, session_id), ())
         return notes
 
     def _stir(self, session_id: str, notes: Sequence[Noted] = (), *, listed: bool = True) -> None:
@@ -226,8 +225,7 @@ class Ledger:
         stir.listed = stir.listed or listed
 
     def take_in(self, session_id: str, notes: Sequence[Noted], runs: Sequence[Carried]) -> None:
-        if self.full:
-            raise StoreFull("there is no space left for the journal; nothing new is begun")
+        self._need_room()
         self.flush()
         take_session(self._db, session_id, notes, runs)
         self._stir(session_id)
@@ -318,8 +316,8 @@ class Ledger:
     def orphans(self) -> Sequence[str]:
         return () if self.full else self._roster.orphans(self._clock())
 
-    def _need_room(self, batch: Batch) -> None:
-        if not batch.settles:
+    def _need_room(self, *, settles: bool = False) -> None:
+        if self.full and not settles:
             raise StoreFull("there is no space left for the journal; nothing new is begun")
 
     def collect(self, start: str) -> None:
@@ -362,7 +360,7 @@ class Ledger:
             self._stir(run.session, listed=batch.listed)
         earlier = self.written.get(run.id)
         told = [*earlier, *written] if earlier else written
-        self.written[run.id] = () if run.deleted else told
+        self.written[run.id] = () if run.deleted or run.gone else told
         return written
 
     def _hold(self, run: Run) -> None:

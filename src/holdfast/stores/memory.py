@@ -131,8 +131,9 @@ class MemoryStore:
     ) -> Sequence[Recorded]:
         await anyio.lowlevel.checkpoint()
         self._requests.refuse_known(once)
-        run = self._find(run_id)
-        if run.ended:
+        run = self._runs.get(run_id)
+        if run is None or run.ended or run.deleted_at is not None:
+            self._find(run_id)
             raise RunFinished(run_id)
         if isinstance(wish, InputAdded) and stopped(run.log[seen:]):
             raise RunStopping(run_id)
@@ -156,7 +157,7 @@ class MemoryStore:
 
     async def follow(self, run_id: str, *, after: int = 0) -> AsyncGenerator[Recorded, None]:
         run = self._find(run_id)
-        while run.deleted_at is None:
+        while self._is_there(run):
             news = run.news
             for recorded in run.log[after:]:
                 after = recorded.seq
@@ -185,8 +186,7 @@ class MemoryStore:
             Entry(run_id, run.log[0], run.log[-1])
             for run_id, run in rest
             if run_id != before
-            and run.deleted_at is None
-            and not self._sessions.is_deleted(run.session)
+            and self._is_there(run)
             and (not session or run.session == session)
             and (live is None or run.ended is not live)
         ]
@@ -258,13 +258,7 @@ class MemoryStore:
 
     async def purge(self, *, before: float) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
-        gone = [
-            id
-            for id, one in self._sessions.items()
-            if one.state.deleted_at is not None
-            and one.state.deleted_at < before
-            and not self._front(id)
-        ]
+        gone = [id for id in self._sessions.deleted_before(before) if not self._front(id)]
         for id in gone:
             for run_id in self._sessions.pop(id).runs:
                 del self._runs[run_id]
@@ -376,9 +370,12 @@ class MemoryStore:
 
     def _find(self, run_id: str, *, deleted: bool = False) -> Run:
         run = self._runs.get(run_id)
-        if run is None or (run.deleted_at is not None and not deleted):
+        if run is None or not (deleted or self._is_there(run)):
             raise NotFound("run", run_id)
         return run
+
+    def _is_there(self, run: Run) -> bool:
+        return run.deleted_at is None and not self._sessions.is_deleted(run.session)
 
     def _write(self, run: Run, events: Sequence[Event]) -> None:
         at = self._now()

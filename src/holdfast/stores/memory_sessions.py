@@ -53,6 +53,11 @@ class MemorySessions(dict[str, Session]):
         found = self.get(session_id)
         return found is not None and found.state.deleted_at is not None
 
+    def deleted_before(self, at: float) -> Sequence[str]:
+        """Their ids."""
+        gone = ((id, one.state.deleted_at) for id, one in self.items())
+        return [id for id, when in gone if when is not None and when < at]
+
     def check_new(self, session_id: str) -> None:
         """Raises Conflict."""
         if session_id in self:

@@ -45,6 +45,14 @@ _NOW = _ROWS.format(
 _ONCE = _ROWS.format(packed="0, blob.body, 0, null, 0", base="")
 
 
+#: Neither the run nor its session was deleted. One of no session is not looked for among them.
+THERE = (
+    "deleted_at is null and (session = '' or not exists"
+    " (select 1 from session where session.id = run.session and session.deleted_at is not null))"
+)
+_FIND = f"select key, place from run where id = ? and (? or {THERE})"  # noqa: S608 (of our own words)
+
+
 class Stored(NamedTuple):
     """An event as it stands in the file, where each part may have become anything.
 
@@ -72,12 +80,11 @@ class Stored(NamedTuple):
 
 
 def find(connection: apsw.Connection, run_id: str, *, deleted: bool = False) -> tuple[int, str]:
-    """The run's key, and where it is. Raises NotFound, unless `deleted` also for one that was."""
+    """The run's key, and where it is. Raises NotFound, unless `deleted` also for one that was, or
+    whose session was."""
     if lone(run_id) is not None:
         raise InvalidRequest("the id of a run cannot hold half a character")
-    found: tuple[int, str] | None = connection.execute(
-        "select key, place from run where id = ? and (deleted_at is null or ?)", (run_id, deleted)
-    ).get
+    found: tuple[int, str] | None = connection.execute(_FIND, (run_id, deleted)).get
     if found is None:
         raise NotFound("run", run_id)
     return found
@@ -87,8 +94,7 @@ def entries_of(
     connection: apsw.Connection, *, session: str, live: bool | None, before: str, limit: int
 ) -> Sequence[Entry]:
     """What cannot be read is left out, and hides nothing that comes after it."""
-    clauses, values = ["key < ?", "deleted_at is null"], list[object]()
-    clauses.append("session not in (select id from session where deleted_at is not null)")
+    clauses, values = ["key < ?", THERE], list[object]()
     if session:
         # The second of them says that the index will do.
         clauses.append("session = ? and session != ''")
@@ -122,13 +128,16 @@ def live_runs(connection: apsw.Connection, *, now: float, clock: float) -> Itera
     """What had not ended when the file was last written. Whoever held a run then is gone."""
     rows = connection.execute(
         "select run.key, id, place, epoch, ready_at, ready_in, timed, session, ordinal,"
-        " deleted_at is not null, seq, sum"
+        " deleted_at is not null,"
+        " exists (select 1 from session"
+        " where session.id = run.session and session.deleted_at is not null), seq, sum"
         " from run join event"
         " on event.run = run.key and seq ="
         " (select max(seq) from event as last where last.run = run.key)"
         " where place != 'ended'"
     )
-    for key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, gone, seq, sum in rows:
+    for key, id, place, epoch, ready_at, ready_in, timed, session, ordinal, *rest in rows:
+        deleted, gone, seq, sum = rest
         wait = remaining(ready_at - ready_in, ready_in, now=now) if place == "ready" else 0.0
         yield Run(
             id=id,
@@ -142,7 +151,8 @@ def live_runs(connection: apsw.Connection, *, now: float, clock: float) -> Itera
             timed=bool(timed),
             session=session,
             ordinal=ordinal,
-            deleted=bool(gone),
+            deleted=bool(deleted),
+            gone=bool(gone),
         )
 
 

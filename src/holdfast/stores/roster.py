@@ -35,6 +35,8 @@ class Run(Struct, gc=False):
     aside: bool = False
     #: It is carried to its end, and nobody else is to find it.
     deleted: bool = False
+    #: Its session was deleted meanwhile. Should that come back, this one is being stopped all the same.
+    gone: bool = False
     #: It is to end. What was to before the file was opened is ended at once, and not marked.
     stopping: bool = False
 

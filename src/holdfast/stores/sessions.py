@@ -218,6 +218,12 @@ def read_notes(db: apsw.Connection, session_id: str, *, after: int = 0) -> Seque
     return notes
 
 
+def run_ids(db: apsw.Connection, session_id: str) -> Sequence[str]:
+    """All its runs, in no order."""
+    query = "select cast(id as blob) from run where session = ? and session != ''"
+    return [name_of(run_id) for (run_id,) in db.execute(query, (session_id,))]
+
+
 def session_entry(
     db: apsw.Connection, session_id: str, *, aside: Collection[str] = ()
 ) -> SessionEntry:

@@ -327,7 +327,7 @@ class ConversationContract:
         with pytest.raises(SessionGone):
             await store.note("ses_1", SessionRenamed(title="x"))
         assert (await store.session("ses_1")).state.deleted_at is not None
-        stopped = (await store.read("run_1"))[-1].event
+        stopped = (await store.read("run_1", deleted=True))[-1].event
         assert isinstance(stopped, StopRequested) and stopped.by == "ada"
         await store.note("ses_1", SessionRestored(by="ada"))
         await store.accept("run_2", ASKED)
@@ -350,7 +350,7 @@ class ConversationContract:
             with pytest.raises(NotFound):
                 await asked
         assert await store.accepted(once) == "run_1"
-        assert len(await store.read("run_2")) == 2
+        assert len(await store.read("run_2", deleted=True)) == 2
 
     # --- hearing of it
 

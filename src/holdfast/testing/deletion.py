@@ -24,7 +24,7 @@ from holdfast.core.session import SessionDeleted, SessionRestored
 from holdfast.errors import AlreadyAccepted, Conflict, NotFound, RunFinished, WishPending
 from holdfast.ports import Census, Member, Once, Store
 from holdfast.testing.contracts import ACCEPTED, STARTED, held
-from holdfast.testing.conversations import ASKED, begin, claimed
+from holdfast.testing.conversations import ASKED, begin, claimed, end
 from holdfast.testing.intake import conversation
 
 #: More than any time that passes here.
@@ -186,6 +186,86 @@ class DeletionContract:
         assert list(await store.list(session="ses_1")) == []
         await store.note("ses_1", SessionRestored())
         assert [entry.run_id for entry in await store.list(session="ses_1")] == ["run_1"]
+
+    async def test_runs_of_a_session_that_was_deleted_are_found_by_nobody(
+        self, store: Store
+    ) -> None:
+        lease = await held(store, "run_3")
+        await begin(store, "run_1", "run_2")
+        await end(store)
+        journal = list(await store.read("run_1"))
+        await store.note("ses_1", SessionDeleted(by="ada"))
+        for asked in (
+            *(store.read(run_id, after=at) for run_id in ("run_1", "run_2") for at in (0, 1, 99)),
+            *(followed(store, run_id) for run_id in ("run_1", "run_2")),
+            store.wish("run_1", StopRequested()),
+            store.delete("run_1"),
+            store.delete("run_2"),
+        ):
+            with pytest.raises(NotFound):
+                await asked
+        assert list(await store.read("run_1", deleted=True)) == journal
+        assert len(await store.read("run_2", deleted=True)) == 2
+        # One of no session is none of it.
+        await store.append(lease, STARTED, RunCompleted(), seen=1)
+        assert len(await store.read("run_3")) == 3
+
+    async def test_what_lives_in_a_session_that_was_deleted_comes_to_its_end_unseen(
+        self, store: Store
+    ) -> None:
+        await begin(store, "run_1", "run_2")
+        (lease,) = await store.claim("a", ttl=60.0)
+        await store.append(lease, STARTED, seen=1)
+        await store.note("ses_1", SessionDeleted())
+        # Whoever sees to it that it ends may ask for that again.
+        await store.wish("run_1", StopRequested())
+        assert await store.renew([lease], ttl=60.0) == {"run_1": 3}
+        await store.append(lease, RunCancelled(), seen=3)
+        (other,) = await store.claim("a", ttl=60.0)
+        await store.append(other, STARTED, RunCancelled(), seen=2)
+        for run_id in ("run_1", "run_2"):
+            for after in range(5):
+                with pytest.raises(NotFound):
+                    await store.read(run_id, after=after)
+            journal = await store.read(run_id, deleted=True)
+            assert len(journal) == 4 and isinstance(journal[-1].event, RunCancelled)
+        assert await store.held(["run_1", "run_2"]) == frozenset()
+        assert await store.purge(before=LATER) == ["ses_1"]
+
+    async def test_with_its_session_a_run_comes_back(self, store: Store) -> None:
+        await begin(store, "run_1", "run_2", "run_3")
+        await end(store)
+        await store.delete("run_3")
+        (lease,) = await store.claim("a", ttl=60.0)
+        await store.note("ses_1", SessionDeleted())
+        await store.note("ses_1", SessionRestored())
+        assert [len(await store.read(run_id)) for run_id in ("run_1", "run_2")] == [2, 2]
+        await store.append(lease, STARTED, RunCancelled(), seen=2)
+        assert [one.seq for one in await followed(store, "run_2")] == [1, 2, 3, 4]
+        assert [one.seq for one in await store.read("run_2", after=2)] == [3, 4]
+        # What was deleted by itself does not.
+        with pytest.raises(NotFound):
+            await store.read("run_3")
+
+    async def test_for_whoever_follows_a_run_the_end_of_its_session_is_the_end(
+        self, store: Store
+    ) -> None:
+        await begin(store, "run_1")
+        heard: list[int] = []
+        began = anyio.Event()
+
+        async def follow() -> None:
+            async with aclosing(store.follow("run_1")) as events:
+                async for recorded in events:
+                    heard.append(recorded.seq)
+                    began.set()
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                await began.wait()
+                await store.note("ses_1", SessionDeleted())
+        assert heard in ([1], [1, 2])
 
     # --- it goes
 
