@@ -30,6 +30,7 @@ from holdfast.errors import (
     RunFinished,
     StoreUnavailable,
 )
+from holdfast.stores.owner import own
 from holdfast.testing.contracts import ACCEPTED
 from tests.cli.conftest import HOLDFAST
 
@@ -160,13 +161,17 @@ def test_what_the_server_refuses_is_said_in_a_sentence(server):
         Far("http://127.0.0.1:1", KEY).journal("run_1")
 
 
-@pytest.mark.parametrize("words", ["runs", "show run_x", "tail run_x"])
+@pytest.mark.parametrize(
+    "words", ["run hello", "runs", "show run_x", "tail run_x", "resume run_x", "stop run_x"]
+)
 def test_an_address_that_was_left_empty_is_none(holdfast, words):
     done = holdfast(*words.split(), "--url", "")
     assert (done.returncode, done.stdout) == (78, b"") and b"must be an address" in done.stderr
 
 
-@pytest.mark.parametrize("url", ["ftp://there", "http://", "http://[there", "http://there:port"])
+@pytest.mark.parametrize(
+    "url", ["ftp://there", "http://", "http://[there", "http://there:port", "http://h:0"]
+)
 def test_what_is_no_address_is_said_to_be_none(url):
     with pytest.raises(ConfigError, match="it must be an address"):
         Far(url, KEY)
@@ -364,12 +369,14 @@ def test_a_key_that_can_be_none_is_not_repeated(server, holdfast, monkeypatch):
     )
 
 
-def test_a_file_that_holds_no_key_is_named(server, holdfast, tmp_path, monkeypatch):
+async def test_a_file_that_holds_no_key_is_named(server, holdfast, tmp_path, monkeypatch):
     monkeypatch.delenv("HOLDFAST_API_KEY")
-    (tmp_path / "api_key").write_bytes(b"\xff\xfe\xff")
-    refused = holdfast("runs", "--url", server, "--data", str(tmp_path), text=True)
+    async with own(tmp_path / "data", address=server):
+        (tmp_path / "data" / "api_key").write_bytes(b"\xff\xfe\xff")
+        words = ("stop", "run_x", "--data", str(tmp_path / "data"))
+        refused = await anyio.to_thread.run_sync(partial(holdfast, *words, text=True))
     complaint = "holds blanks or signs that cannot be part of a key\n"
-    assert refused.stderr == f"holdfast: the key file {tmp_path}/api_key {complaint}"
+    assert refused.stderr == f"holdfast: the key file {tmp_path}/data/api_key {complaint}"
     assert refused.returncode == 78
 
 

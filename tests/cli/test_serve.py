@@ -153,6 +153,7 @@ def test_what_others_can_reach_is_not_served_in_clear(refused, config):
 
 def test_only_this_machine_may_come_without_a_key(refused, config):
     assert "loopback" in refused(*config('host = "0.0.0.0"\nauth = "none"\nbehind_proxy = true'))
+    assert "behind_proxy is true" in refused(*config('auth = "none"\nbehind_proxy = true'))
 
 
 def test_a_key_that_can_be_guessed_is_refused_and_not_repeated(refused, monkeypatch):

@@ -1,6 +1,13 @@
 import pytest
 
-from holdfast.config.addresses import base_url, is_loopback, is_loopback_url, origin, web_address
+from holdfast.config.addresses import (
+    base_url,
+    is_loopback,
+    is_loopback_url,
+    origin,
+    same_place,
+    web_address,
+)
 from holdfast.config.tables import Setting, shown
 from holdfast.errors import ConfigError
 
@@ -49,14 +56,19 @@ def test_an_address_begins_with_http_and_has_a_host(value):
     )
 
 
-@pytest.mark.parametrize("value", ["https://ada:hunter2@h/v1", "ftp://hunter2@h", "hunter2@h"])
+@pytest.mark.parametrize(
+    "value",
+    ["https://ada:hunter2@h/v1", "ftp://hunter2@h", "hunter2@h", " https://ada:hunter2@h", "hunter2@h\n"],
+)  # fmt: skip
 def test_a_password_is_refused_and_not_repeated(value):
     assert refusal(base_url, value) == (
         "x has an @ in it; an address must not hold a name or a password"
     )
 
 
-@pytest.mark.parametrize("value", ["https://h/v1?key=hunter2", "https://h/v1#hunter2"])
+@pytest.mark.parametrize(
+    "value", ["https://h/v1?key=hunter2", "https://h/v1#hunter2", " https://h?k=hunter2"]
+)
 def test_what_is_asked_with_an_address_is_refused_and_not_repeated(value):
     assert refusal(base_url, value) == "x has a ? or # in it; it must end with the path"
 
@@ -67,6 +79,43 @@ def test_what_a_wire_adds_is_to_be_left_off(path):
     assert refusal(base_url, f"https://h/v1{path}") == said
     assert refusal(base_url, f"https://h/v1{path}/") == said
     assert web_address(Setting("x", f"https://h/v1{path}"))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("https://c.d:443", "https://c.d"),
+        ("http://c.d:80/", "http://c.d"),
+        ("https://c.d:", "https://c.d"),
+        ("HTTPS://C.d:0443", "https://c.d"),
+        ("https://[::1]:443", "https://[::1]"),
+        ("https://c.d:80", "https://c.d:80"),
+        ("http://c.d:443", "http://c.d:443"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+    ],
+)
+def test_an_origin_is_spelled_as_a_browser_spells_it(written, meant):
+    assert origin(Setting("x", written)) == meant
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://127.0.0.1:8642", "http://127.0.0.1:8642", True),
+        ("HTTP://127.0.0.1:8642/", "http://127.0.0.1:8642", True),
+        ("http://127.0.0.1:80", "http://127.0.0.1", True),
+        ("https://H:443", "https://h", True),
+        ("http://127.0.0.1:8642", "http://127.0.0.1:8643", False),
+        ("http://127.0.0.1:8642", "https://127.0.0.1:8642", False),
+        ("http://127.0.0.1:8642", "http://localhost:8642", False),
+        ("http://127.0.0.1:8642", "http://127.0.0.1.example.org:8642", False),
+        ("http://127.0.0.1:8642", "", False),
+        ("http://127.0.0.1:8642", "what?", False),
+        ("http://127.0.0.1:8642", "http://127.0.0.1:many", False),
+    ],
+)
+def test_a_place_is_a_scheme_a_host_and_a_port(one, other, same):
+    assert same_place(one, other) == same_place(other, one) == same
 
 
 def test_an_origin_has_no_path():

@@ -35,7 +35,7 @@ def test_a_server_is_what_its_table_says(tmp_path):
         "host": "[::1]",
         "port": 0,
         "store": "sqlite:runs.db",
-        "auth": "none",
+        "auth": "token",
         "hosts": ["example.org", "runs.example.org:8443", "[::7]", "[::7]:1"],
         "cors_origins": ["https://example.org/"],
         "behind_proxy": True,
@@ -49,7 +49,7 @@ def test_a_server_is_what_its_table_says(tmp_path):
         host="::1",
         port=0,
         store=tmp_path / "runs.db",
-        auth="none",
+        auth="token",
         hosts=("example.org", "runs.example.org:8443", "::7", "[::7]:1"),
         cors_origins=("https://example.org",),
         behind_proxy=True,
@@ -114,6 +114,9 @@ def test_a_bad_variable_is_refused_by_name(environ, said):
         ({"store": 5}, f".store is 5; it must be {STORE}"),
         ({"auth": "basic"}, '.auth is "basic"; it must be one of token, none'),
         ({"auth": "none", "host": "0.0.0.0"}, '.auth is "none", which is for loopback only, and holdfast.toml: server.host is "0.0.0.0"'),
+        ({"auth": "none", "behind_proxy": True}, '.auth is "none", which is for loopback only, and holdfast.toml: server.behind_proxy is true'),
+        ({"auth": "none", "hosts": ["[::1]", "runs.example.org:8443"]}, '.auth is "none", which is for loopback only, and holdfast.toml: server.hosts[2] is "runs.example.org:8443"'),
+        ({"auth": "none", "hosts": ["host.docker.internal"]}, '.auth is "none", which is for loopback only, and holdfast.toml: server.hosts[1] is "host.docker.internal"'),
         ({"hosts": "h"}, '.hosts is "h"; it must be a list of names of hosts'),
         ({"hosts": ["h", "a/b"]}, f'.hosts[2] is "a/b"; it must be {HOST}'),
         ({"hosts": ["h:0"]}, '.hosts[1] is "h:0"; it must be the name of a host, and a port from 1 to 65535 if it has one'),
@@ -135,6 +138,8 @@ def test_what_is_wrong_with_the_server_is_said_in_a_sentence(table, said):
 
 def test_no_key_is_needed_on_loopback_alone_whoever_names_the_host():
     assert server({"auth": "none"}).auth == "none"
+    here = ["localhost", "runs.localhost:8443", "::1", "[::1]:8443", "127.0.0.1:1"]
+    assert server({"auth": "none", "behind_proxy": False, "hosts": here}).auth == "none"
     assert refusal({"auth": "none"}, {"HOLDFAST_HOST": "::"}) == (
         'holdfast.toml: server.auth is "none", which is for loopback only,'
         ' and HOLDFAST_HOST is "::"'

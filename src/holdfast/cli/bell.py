@@ -52,7 +52,7 @@ class Bell:
         request = (
             f"GET {server.path.rstrip('/')}/v1/runs/{quote(self._run_id, safe='')}/events HTTP/1.1",
             f"Host: {server.netloc.rpartition('@')[2]}",
-            f"Authorization: Bearer {self._key}",
+            *([f"Authorization: Bearer {self._key}"] if self._key else ()),
             f"Last-Event-ID: {after}",
         )
         self._stream = await dial(server, self._pin)

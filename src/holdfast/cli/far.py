@@ -11,7 +11,6 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from pathlib import Path
 from socket import gaierror
 from time import time  # noqa: TID251 - what people are shown is measured by it
 from typing import Any, TypeVar
@@ -23,6 +22,8 @@ import msgspec
 from holdfast.cli.bell import LONGEST, Bell
 from holdfast.cli.dial import Patience, connect, exchange
 from holdfast.cli.row import Row
+from holdfast.config.addresses import web_address
+from holdfast.config.tables import Setting
 from holdfast.core.codec import recall
 from holdfast.core.entries import Entry
 from holdfast.core.events import FINAL, Choice, Recorded, RunAccepted
@@ -265,7 +266,7 @@ class Far:
             connection.close()
         if answer.status < 400:
             return told
-        raise _refused(answer.status, told, path)
+        raise self._refused(answer.status, told, path)
 
     async def _call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """As `_ask`, and can be left at any moment."""
@@ -280,11 +281,20 @@ class Far:
             raise self._silent(error) from error
         if status < 400:
             return self._understood(told, type)
-        raise _refused(status, told, path)
+        raise self._refused(status, told, path)
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
         kind = {} if body is None else {"Content-Type": "application/json"}
-        return {"Authorization": f"Bearer {self._key}", **kind}
+        # An empty key would be a wrong one, and wrong ones are counted.
+        return {**({"Authorization": f"Bearer {self._key}"} if self._key else {}), **kind}
+
+    def _refused(self, status: int, told: bytes, path: str) -> HoldfastError:
+        if status == 401 and not self._key:
+            return ConfigError(
+                f"the server at {self._url} wants a key, and there is none for it here; set"
+                " HOLDFAST_API_KEY to its own"
+            )
+        return _refused(status, told, path)
 
     @contextmanager
     def _in_doubt(self, unknown: str) -> Iterator[None]:
@@ -392,21 +402,12 @@ class Far:
         return settled.approval_ids
 
 
-def far(url: str, folder: Path, *, pin: str = "") -> Far:
-    """The server at this address, with the key that the environment or the data directory has."""
-    from holdfast.config import read_key
-
-    return Far(url, read_key(folder), pin=pin)
-
-
 def _address(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:
-        pass  # it is said below
-    raise ConfigError(f"--url is {url}; it must be an address as http://127.0.0.1:8642")
+    setting = Setting("--url", url)
+    parts = urlsplit(web_address(setting))
+    if parts.port == 0:
+        raise setting.wrong("an address as http://127.0.0.1:8642")
+    return parts
 
 
 def _path(run_id: str) -> str:

@@ -29,13 +29,15 @@ Config: TypeAlias = Annotated[
     ),
 ]
 
+_ITS_KEY = "Its key is HOLDFAST_API_KEY. The one in the data directory is shown to the owner of that alone."
+
 Url: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="--url",
         show_default=False,
         help="A server to talk to. Unless given, it is the one that owns the data directory, if one"
-        " does. Its key is HOLDFAST_API_KEY, or the one in the data directory.",
+        f" does. {_ITS_KEY}",
     ),
 ]
 
@@ -45,7 +47,7 @@ ReadUrl: TypeAlias = Annotated[
         name="--url",
         show_default=False,
         help="A server to ask. Unless given, the data directory is read, which works beside a server"
-        " too. Its key is HOLDFAST_API_KEY, or the one in the data directory.",
+        f" too. {_ITS_KEY}",
     ),
 ]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config import read_data, read_journal
+from holdfast.config import read_data, read_journal, read_key
+from holdfast.config.addresses import same_place
 from holdfast.core.events import RunAccepted
 from holdfast.errors import NotFound
 from holdfast.stores.archive import Archive, open_archive
@@ -56,15 +57,14 @@ def journal_of(folder: Path) -> Path:
 
 def server_of(folder: Path, url: str | None) -> Far | None:
     """The server to talk to: the one that is named, or the one that owns the directory, or none."""
-    pin = ""
-    if url is None:
-        found = owner(folder)
-        url, pin = (found.address, found.pin) if found else (None, "")
-    if not url:
+    if url is not None:
+        return _named(url, folder)
+    found = owner(folder)
+    if found is None or not found.address:
         return None
-    from holdfast.cli.far import far
+    from holdfast.cli.far import Far
 
-    return far(url, folder, pin=pin)
+    return Far(found.address, read_key(folder), pin=found.pin)
 
 
 def live_runs(folder: Path, session_id: str) -> list[str]:
@@ -87,10 +87,18 @@ def runs_ahead(folder: Path, run_id: str) -> list[str]:
 
 
 def server_at(url: str, data: str | None) -> Far:
-    """The server that is named, with the key of this data directory unless there is another."""
-    from holdfast.cli.far import far
+    """The server that is named."""
+    return _named(url, read_data(data=data))
 
-    return far(url, read_data(data=data))
+
+def _named(url: str, folder: Path) -> Far:
+    """With the key that is set. The one in the directory is for its owner: an address is easily
+    mistyped, or somebody else's idea."""
+    from holdfast.cli.far import Far
+
+    found = owner(folder)
+    owns = found is not None and same_place(url, found.address)
+    return Far(url, read_key(folder if owns else None))
 
 
 def short(run_id: str) -> str:

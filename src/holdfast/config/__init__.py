@@ -143,12 +143,14 @@ def read_journal(
 
 
 def read_key(
-    folder: Path,
+    folder: Path | None,
     environ: Mapping[str, str] = os.environ,  # noqa: TID251 (the one reader of the environment)
 ) -> str:
-    """The key of the server of this data directory, as its own commands show it. "" if there is none.
-    Raises ConfigError for what can be none, and never repeats it."""
-    if key := key_in("HOLDFAST_API_KEY", environ):
+    """The key of the server of this data directory, as its own commands show it; without a directory,
+    the one that is set for any other server. "" if there is none. Raises ConfigError for what can be
+    none, and never repeats it."""
+    key = key_in("HOLDFAST_API_KEY", environ)
+    if key or folder is None:
         return key
     try:
         kept = (folder / "api_key").read_bytes().decode("utf-8", "replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.config.addresses import is_loopback, origin
@@ -42,7 +42,7 @@ def read_server(
         port=_port(table, environ, port, here.port),
         store=read_store(table.get("store", ""), environ, flag=store, base=base, cwd=cwd),
         key=key_in("HOLDFAST_API_KEY", environ),
-        auth=_auth(table.get("auth", here.auth), wanted),
+        auth=_auth(table, wanted),
         hosts=_hosts(table.get("hosts", [])),
         cors_origins=_origins(table.get("cors_origins", [])),
         behind_proxy=table.get("behind_proxy", here.behind_proxy).flag(),
@@ -91,13 +91,25 @@ def read_store(
     return found
 
 
-def _auth(setting: Setting, host: Setting) -> str:
+def _auth(table: Table, host: Setting) -> str:
+    setting = table.get("auth", "token")
     auth = setting.one_of("token", "none")
-    if auth == "none" and not is_loopback(str(host.value)):
+    if auth == "none" and (opening := next(_openings(table, host), None)):
         raise setting.refuse(
-            f'is "none", which is for loopback only, and {host.name} is {shown(host.value)}'
+            f'is "none", which is for loopback only, and {opening.name} is {shown(opening.value)}'
         )
     return auth
+
+
+def _openings(table: Table, host: Setting) -> Iterator[Setting]:
+    """Settings by which others than this machine come in."""
+    for name in (host, *table.get("hosts", []).each("names of hosts")):
+        said = _WITH_PORT.fullmatch(str(name.value))
+        if not is_loopback(said[0].rpartition(":")[0] if said else str(name.value)):
+            yield name
+    # All that comes through it comes from this machine, whoever sent it.
+    if (proxy := table.get("behind_proxy", False)).flag():
+        yield proxy
 
 
 def _hosts(setting: Setting) -> tuple[str, ...]:
