@@ -150,8 +150,8 @@ async def serving(words: int, reply: int) -> AsyncIterator[tuple[Server, aiohttp
     counter = str(Path(__file__).with_name("fast_endpoint.py"))
     with TemporaryDirectory() as name:
         config, data = Path(name) / "holdfast.toml", Path(name) / "data"
-        said = beside(__file__, "--flood", str(reply))
-        async with beside(counter) as (_, port), said as (_, flood):
+        flooding = beside(__file__, "--flood", str(reply))
+        async with beside(counter) as (_, port), flooding as (_, flood):
             config.write_text(CONFIG.format(words=words, port=port, flood=flood))
             command = ["-m", "holdfast", "serve", "--port", "0"]
             command += ["--data", str(data), "--config", str(config)]
