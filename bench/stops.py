@@ -13,10 +13,10 @@
   queued      no worker has taken the run up yet
   crowd       as `speaking`, beside fifty others that speak
 
-The server is a process of its own, and so is the model as far as it knows: both speak HTTP. Before
-each stop, after the same rest, the floor for comparison: a process of a few lines is woken, has the
-same disk keep 4 KB, twice, as a stop does, and answers. Exits 1 if the 95th percentile of a phase is above 20 ms, or if a
-call to the model is still open at the end. Tells how much of the machine others had meanwhile.
+The server is a process of its own, the model another; both speak HTTP. Before each stop, after the same
+rest, the floor for comparison: a process of a few lines is woken, has the same disk keep 4 KB, twice, as
+a stop does, and answers. Exits 1 if the 95th percentile of a phase is above 20 ms, or if a call to the
+model is still open at the end. Tells how much of the machine others had meanwhile.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from typing import NamedTuple
 import aiohttp
 import anyio
 import anyio.abc
+from anyio import to_thread
 
 from holdfast.config import read_settings
 from holdfast.core.messages import ToolSpec
 from holdfast.host import serve
 from holdfast.ports import Review, ToolUse
 from holdfast.testing.connection import Received
-from holdfast.testing.endpoint import Answer, Endpoint, Step, open_endpoint
+from holdfast.testing.endpoint import Answer, Step, open_endpoint
 from holdfast.testing.scripted import Call, Silence
 
 sharing = import_module("machine")
@@ -145,6 +146,39 @@ def _slowly() -> Sequence[Step]:
     return ["word ", Silence(0.02)] * 3000
 
 
+async def be_the_model() -> None:
+    """Tells its address, and then, for each line it hears, how many calls are open."""
+    async with open_endpoint(script) as endpoint:
+        print(endpoint.url, flush=True)
+        while await to_thread.run_sync(sys.stdin.readline):
+            print(endpoint.open, flush=True)
+
+
+class Model:
+    def __init__(self, process: anyio.abc.Process, url: str) -> None:
+        self._process, self.url = process, url
+
+    async def open(self) -> int:
+        """How many calls to it are."""
+        return int(await heard_from(self._process, b"\n"))
+
+
+@asynccontextmanager
+async def modelling() -> AsyncIterator[Model]:
+    async with await anyio.open_process(
+        [sys.executable, __file__, "--model"], stderr=sys.stderr
+    ) as process:
+        yield Model(process, await heard_from(process))
+        process.terminate()
+
+
+async def heard_from(process: anyio.abc.Process, asked: bytes = b"") -> str:
+    assert process.stdin is not None and process.stdout is not None
+    if asked:
+        await process.stdin.send(asked)
+    return (await process.stdout.receive()).decode().strip()
+
+
 # --- measuring ------------------------------------------------------------------------------------
 
 
@@ -184,11 +218,9 @@ class Floor:
         self._process, self._rest = process, rest
 
     async def asked(self) -> float:
-        assert self._process.stdin is not None and self._process.stdout is not None
         await anyio.sleep(self._rest)
         began = perf_counter()
-        await self._process.stdin.send(b"\n")
-        await self._process.stdout.receive()
+        await heard_from(self._process, b"\n")
         return perf_counter() - began
 
 
@@ -223,8 +255,7 @@ async def serving(folder: Path, url: str, phase: str, rest: float) -> AsyncItera
     )
     command = [sys.executable, __file__, "--serve", str(folder / "data"), str(config), phase]
     async with await anyio.open_process(command, stderr=sys.stderr) as server:
-        assert server.stdout is not None
-        where = (await server.stdout.receive()).decode().strip()
+        where = await heard_from(server)
         key = (folder / "data" / "api_key").read_text().strip()
         async with aiohttp.ClientSession(
             where,
@@ -244,15 +275,13 @@ class Taken(NamedTuple):
     floor: list[float]
 
 
-async def measure(
-    phase: str, times: int, endpoint: Endpoint, rest: float, data: Path | None
-) -> Taken:
+async def measure(phase: str, times: int, model: Model, rest: float, data: Path | None) -> Taken:
     taken = Taken([], [])
     with TemporaryDirectory(dir=data) as name:
         folder = Path(name)
         async with (
             on_the_floor(folder, rest) as floor,
-            serving(folder, endpoint.url, phase, rest) as client,
+            serving(folder, model.url, phase, rest) as client,
         ):
             beside = {"queued": 1, "crowd": CROWD}.get(phase, 0)
             others = [await client.start("speaking") for _ in range(beside)]
@@ -263,7 +292,7 @@ async def measure(
             for run_id in others:
                 await client.stop(run_id)
             with anyio.fail_after(5):
-                while endpoint.open:  # noqa: ASYNC110 (it has no event for it)
+                while await model.open():  # noqa: ASYNC110 (it has no event for it)
                     await anyio.sleep(0.01)
     return taken
 
@@ -284,10 +313,10 @@ def told(phase: str, taken: Taken) -> str:
 
 async def main(phases: Sequence[str], times: int, rest: float, data: Path | None) -> int:
     good, machine = True, sharing.Machine()
-    async with open_endpoint(script) as endpoint:
+    async with modelling() as model:
         for phase in phases:
             pause = rest if phase == "rested" else 0.0
-            taken = await measure(phase, times, endpoint, pause, data)
+            taken = await measure(phase, times, model, pause, data)
             print(told(phase, taken), flush=True)
             good = good and percentile(taken.stops, 0.95) <= LIMIT
     print(machine.told())
@@ -298,6 +327,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         be_the_server(*sys.argv[2:5])
         os._exit(0)
+    if sys.argv[1:2] == ["--model"]:
+        anyio.run(be_the_model)
+        sys.exit()
     if sys.argv[1:2] == ["--floor"]:
         be_the_floor(sys.argv[2])
         sys.exit()
