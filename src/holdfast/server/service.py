@@ -18,7 +18,6 @@ from holdfast.config import Settings, secrets
 from holdfast.core.events import FINAL, InputAdded, Recorded, RunAccepted
 from holdfast.core.run import replay
 from holdfast.core.session import SessionState
-from holdfast.core.state import RunState
 from holdfast.engine.carrier import Carrier
 from holdfast.engine.means import Means
 from holdfast.engine.runs import Runs
@@ -39,6 +38,7 @@ from holdfast.server import problems, repeats, requests
 from holdfast.server.attendance import Attendance
 from holdfast.server.bodies import count
 from holdfast.server.keys import LOOK, Welcome, always
+from holdfast.server.places import Places
 from holdfast.server.problems import (
     draining,
     holds_a_secret,
@@ -49,7 +49,7 @@ from holdfast.server.problems import (
     wrong_key,
 )
 from holdfast.server.room import Room
-from holdfast.server.status import Status, damaged, last_event, status, waits_behind
+from holdfast.server.status import Status, damaged, last_event, status
 from holdfast.server.unheard import Unheard
 
 #: Seconds that somebody may wait for a run to end in one request.
@@ -282,29 +282,12 @@ class Service:
                 await self.left.wait()
         waiting.cancel()
 
-    async def _status(self, run_id: str, journal: Sequence[Recorded]) -> Status:
-        state = replay(journal)
+    async def _status(
+        self, run_id: str, journal: Sequence[Recorded], places: Places | None = None
+    ) -> Status:
+        state, places = replay(journal), places or Places(self._store)
         told = status(run_id, state, created_at=journal[0].at, last_event=last_event(journal))
-        if told.waiting_for is UNSET or told.waiting_for.waiting_for != "worker":
-            return told
-        queue = await self._store.queue()
-        if run_id in queue:
-            return replace(told, place=queue.index(run_id) + 1)
-        return await self._in_turn(told, state)
-
-    async def _in_turn(self, told: Status, state: RunState) -> Status:
-        """With the run ahead of it in its session, if there is one."""
-        if not state.accepted or not state.accepted.session_id or state.epoch:
-            return told
-        front = (await self._store.session(state.accepted.session_id)).run
-        if front is None or front.run_id == told.run_id:
-            return told
-        try:
-            journal = await self._store.read(front.run_id, deleted=True)
-            ahead = status(front.run_id, replay(journal), created_at=front.first.at)
-        except (JournalDamaged, IllegalEvent) as error:
-            ahead = damaged(front, error)
-        return waits_behind(told, state, ahead)
+        return await places.tell(told, state)
 
     async def list(self, query: Mapping[str, str]) -> Page:
         """Raises Problem for a filter that is none, NotFound for a cursor that is none."""
@@ -313,7 +296,7 @@ class Service:
         if wanted and wanted not in _LIVE | _ENDED:
             known = ", ".join(_LIVE | _ENDED)
             raise malformed(f"status must be one of {known}", param="status")
-        found: list[Status] = []
+        found, places = list[Status](), Places(self._store)
         before, more, looked = query.get("after", ""), True, 0
         while more and len(found) <= limit and looked < self.most_looked:
             entries = await self._store.list(
@@ -326,7 +309,7 @@ class Service:
             looked += len(entries)
             for entry in entries:
                 before = entry.run_id
-                told = await self._brief(entry)
+                told = await self._brief(entry, places)
                 if not wanted or told.status == wanted:
                     found.append(told)
         page = found[:limit]
@@ -334,13 +317,13 @@ class Service:
         rest = len(found) > limit or more
         return Page(data=page, has_more=rest, next=last if rest else "")
 
-    async def _brief(self, entry: Entry) -> Status:
+    async def _brief(self, entry: Entry, places: Places) -> Status:
         """As far as the ends of its journal tell, if it has ended; else as it stands."""
         if not isinstance(entry.last.event, FINAL):
             try:
                 # It may have been deleted since it was found.
                 journal = await self._store.read(entry.run_id, deleted=True)
-                return await self._status(entry.run_id, journal)
+                return await self._status(entry.run_id, journal, places)
             except (JournalDamaged, IllegalEvent) as error:
                 return damaged(entry, error)
         told = status(
