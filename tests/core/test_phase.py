@@ -137,6 +137,13 @@ def test_an_attempt_is_counted_for_its_model():
     assert (fallback.name, fallback.attempt) == ("backup", 1)
 
 
+def test_a_call_that_was_held_back_is_no_attempt():
+    held_back = (accepted(), started(), called(), failed("breaker_open"))
+    waiting = waits_for(*held_back)
+    assert (waiting.waiting_for, waiting.attempt, waiting.attempts) == ("retry", 1, 4)
+    assert waits_for(*held_back, called(attempt=2)).attempt == 1
+
+
 def test_the_last_attempt_says_what_comes_after_it():
     two = (accepted(attempts=1), started(), called())
     assert waits_for(*two).next == "fall back to backup"
@@ -153,20 +160,20 @@ def test_a_call_of_a_lost_worker_waits_for_nobody_s_event():
 
 def test_a_back_off_is_waited_out_since_the_failure():
     assert waits_for(accepted(), started(), called(), failed()) == Phase(
-        "retry", 4.0, "main", 1.0, next="try again"
+        "retry", 4.0, "main", 1.0, attempt=2, attempts=4, next="try again"
     )
 
 
 def test_a_retry_without_a_wait_has_no_limit():
     assert waits_for(accepted(), started(), called(), failed("ttfb_kill")) == Phase(
-        "retry", 4.0, "main", next="try again"
+        "retry", 4.0, "main", attempt=2, attempts=4, next="try again"
     )
 
 
 def test_a_fallback_is_named():
     refused = failed("refused", status=401)
     assert waits_for(accepted(), started(), called(), refused) == Phase(
-        "retry", 4.0, "backup", next="fall back to backup"
+        "retry", 4.0, "backup", attempt=1, attempts=4, next="fall back to backup"
     )
 
 

@@ -273,6 +273,8 @@ def test_a_failure_is_told_with_what_comes_next():
             "since": 4.0,
             "name": "main",
             "limit": 1.0,
+            "attempt": 2,
+            "attempts": 4,
             "next": "try again",
             "failure": {"reason": "overloaded", "message": "busy", "status": 503},
         }

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.plan import following
-from holdfast.core.retry import Failure, GiveUp, Wait
+from holdfast.core.retry import Failure, GiveUp, Wait, tries
 from holdfast.core.state import AttemptState, RunState
 from holdfast.core.watchdog import Watchdog
 
@@ -94,14 +94,13 @@ def _working(state: RunState) -> Phase | None:
 
 
 def _model(state: RunState, attempt: AttemptState) -> Phase:
-    failures = [failure for failure in state.failures if failure.model == attempt.model]
     stalled = Failure(model=attempt.model, reason="ttfb_kill")
     return Phase(
         "next_event" if attempt.heard else "first_event",
         attempt.heard_at if attempt.heard else attempt.at,
         attempt.model,
         _limit(attempt),
-        attempt=len(failures) + 1,
+        attempt=tries(state.failures, attempt.model) + 1,
         attempts=state.accepted.attempts if state.accepted else 0,
         next=_then(replace(state, failures=(*state.failures, stalled)), attempt.model),
     )
@@ -122,7 +121,15 @@ def _retry(state: RunState) -> Phase | None:
     if isinstance(coming, GiveUp):
         return None
     pause = coming.seconds if isinstance(coming, Wait) else 0.0
-    return Phase("retry", last.at, coming.model, pause, next=_then(state, last.model))
+    return Phase(
+        "retry",
+        last.at,
+        coming.model,
+        pause,
+        attempt=tries(state.failures, coming.model) + 1,
+        attempts=state.accepted.attempts if state.accepted else 0,
+        next=_then(state, last.model),
+    )
 
 
 def _then(state: RunState, model: str) -> str:

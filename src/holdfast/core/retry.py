@@ -110,7 +110,7 @@ def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float
     elif last.reason == CUT_SHORT:
         again = sum(failure.reason == CUT_SHORT for failure in history) == 1
     else:
-        again = last.worth_repeating and _tries(history) < rules.attempts
+        again = last.worth_repeating and tries(history, last.model) < rules.attempts
     pause = back_off(history, spread=spread)
     if again and _room(history, rules, pause, spread):
         return Wait(pause, last.model) if pause else Attempt(last.model)
@@ -121,18 +121,18 @@ def next_attempt(history: Sequence[Failure], rules: RetryRules, *, spread: float
 
 def back_off(history: Sequence[Failure], *, spread: float) -> float:
     """Seconds to wait after the last failure: none after a first stall, then doubling."""
-    last, tries = history[-1], _tries(history)
+    last = history[-1]
+    tried = tries(history, last.model)
     if last.reason == BREAKER_OPEN:
         return max(last.retry_after or 0.0, _BASE)
-    if last.reason == CUT_SHORT or (last.reason in STALLED and tries == 1):
+    if last.reason == CUT_SHORT or (last.reason in STALLED and tried == 1):
         return 0.0
-    own = min(_BASE * 2.0 ** min(tries - 1, 6), _CAP) * (0.5 + spread / 2)
+    own = min(_BASE * 2.0 ** min(tried - 1, 6), _CAP) * (0.5 + spread / 2)
     return max(own, last.retry_after or 0.0)
 
 
-def _tries(history: Sequence[Failure]) -> int:
-    """How often the model that failed last was really called."""
-    model = history[-1].model
+def tries(history: Sequence[Failure], model: str) -> int:
+    """How often this model was really called."""
     return sum(one.model == model and one.reason != BREAKER_OPEN for one in history)
 
 
