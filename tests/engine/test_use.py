@@ -371,6 +371,49 @@ async def test_a_tool_that_is_cut_off_says_in_the_receipt_what_it_ended_and_what
     assert receipt.left == ("thread \\ud83d: still running",)
 
 
+@pytest.mark.parametrize("error", [RuntimeError("I will not go"), ToolError("I will not go")])
+async def test_what_goes_wrong_in_a_tool_that_is_cut_off_is_on_the_receipt(error):
+    begun = anyio.Event()
+
+    async def work(use):
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            use.ended("process 7: killed")
+            raise error
+
+    async with stage(ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work)) as play:
+        run_id = await play.start()
+        await begun.wait()
+        await play.runs.stop(run_id)
+        receipt = (await play.ended(run_id)).ended.receipt
+        (result,) = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+    assert result.outcome == "cancelled" and receipt.tool_calls == (result.call_id,)
+    assert receipt.ended == ("process 7: killed",)
+    (problem,) = receipt.problems
+    assert problem.startswith("pay: ") and problem.endswith("I will not go")
+
+
+async def test_what_came_of_a_tool_when_a_stop_came_too_is_what_came_of_it():
+    begun, over = anyio.Event(), anyio.Event()
+
+    async def work(use):
+        begun.set()
+        await over.wait()
+        raise ToolError("no such account")
+
+    async with stage(ScriptedModel([Call("pay")], ["ok"]), ScriptedTool(work=work)) as play:
+        run_id = await play.start()
+        await begun.wait()
+        over.set()
+        await play.runs.stop(run_id)
+        receipt = (await play.ended(run_id)).ended.receipt
+        (result,) = [e for e in await play.journal(run_id) if isinstance(e, ToolFinished)]
+    assert (result.outcome, result.output) == ("error", "no such account")
+    assert (receipt.tool_calls, receipt.problems) == ((), ())
+
+
 async def test_a_tool_that_takes_too_long_tells_the_model_what_it_left():
     async def work(use):
         try:

@@ -87,9 +87,14 @@ async def test_leaving_lets_go_of_the_rest_and_somebody_else_goes_on():
         assert "model.retracted" in await play.tags(run_id)
 
 
-async def test_leaving_in_the_middle_of_a_tool_leaves_its_outcome_unknown():
+@pytest.mark.parametrize("quietly", [True, False])
+async def test_leaving_in_the_middle_of_a_tool_leaves_its_outcome_unknown(quietly):
     async def work(use):
-        await anyio.sleep_forever()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if not quietly:
+                raise RuntimeError("I will not go")
 
     store, pay = MemoryStore(now=anyio.current_time), ScriptedTool(work=work)
     model = ScriptedModel.by_turn([Call("pay")], ["I see."])

@@ -292,7 +292,11 @@ async def test_a_tool_that_makes_a_fuss_when_cut_off_does_not_spoil_the_stop(hos
         await events.until("tool.started")
     answer = await host.post(f"/v1/runs/{run_id}/stop")
     assert (answer.status, answer.json["status"]) == (200, "stopping")
-    assert (await host.ended(run_id))["status"] == "cancelled"
+    stopped = await host.ended(run_id)
+    assert stopped["status"] == "cancelled"
+    # What went wrong is on the receipt.
+    assert stopped["receipt"]["problems"] == ["stubborn: RuntimeError: I will not be cut off"]
+    assert len(stopped["receipt"]["tool_calls"]) == 1
 
 
 async def test_a_stop_ends_the_stream(host):

@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
+
+import anyio
 
 from holdfast.core.messages import storable
 
@@ -27,6 +30,13 @@ def no_stray_cancel(make: Callable[[str], Exception]) -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise make("something it waited for was cancelled behind its back") from error
+
+
+def cut_off() -> bool:
+    """Whether we have cancelled what goes on here, and it was told so."""
+    task = asyncio.current_task()
+    told_so = task is not None and task.cancelling() > 0
+    return told_so and anyio.current_effective_deadline() == -inf
 
 
 def told(error: BaseException) -> str:

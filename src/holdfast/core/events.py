@@ -304,7 +304,8 @@ class RunFailed(_Event, frozen=True, tag="run.failed"):
 class Receipt(Struct, frozen=True, omit_defaults=True):
     """What a stop cut off: model calls, tool calls by id, and whether a provider may still bill.
 
-    `ended` tells of each process that was ended, and how; `left` of what goes on, such as a thread.
+    `problems` are what went wrong meanwhile. `ended` tells of each process that was ended, and how; `left`
+    of what goes on, such as a thread.
     """
 
     model_calls: int = 0

@@ -61,6 +61,7 @@ class Rules(Struct, frozen=True):
     #: A fraction of this run's own, so that a crowd of runs does not retry at the same moment.
     spread: float = 1.0
     #: What tools that were cut off have said on their way out: see Receipt.
+    problems: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
@@ -372,6 +373,7 @@ def _receipt(state: RunState, rules: Rules) -> Receipt:
         model_calls=int(called),
         tool_calls=cut,
         may_bill=called,
+        problems=rules.problems,
         ended=rules.ended,
         left=rules.left,
     )

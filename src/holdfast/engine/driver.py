@@ -108,8 +108,7 @@ class Driver:
     async def wind_down(self) -> None:
         """Write the end of a run that was stopped. Nothing of it is running any more."""
         while self._scribe.state.stopping:
-            ended, left = tuple(self._traces.ended), self._traces.left
-            step = plan(self._scribe.state, replace(self._rules, ended=ended, left=left))
+            step = plan(self._scribe.state, replace(self._rules, **self._traces.told()))
             if not isinstance(step, Record):
                 return
             await self._scribe.record(*step.events)

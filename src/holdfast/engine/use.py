@@ -17,7 +17,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.calls.foreign import MOST_WORDS, no_stray_cancel, told
+from holdfast.calls.foreign import MOST_WORDS, cut_off, no_stray_cancel, told
 from holdfast.core.codec import canonical
 from holdfast.core.events import Outcome, ToolFinished, ToolProgressed
 from holdfast.core.messages import Asked, BlobRef, ToolCall, ToolSpec, lone, storable
@@ -181,12 +181,21 @@ class Traces:
     """What tools that did not come to their end have said of themselves on their way out."""
 
     ended: list[str] = field(default_factory=list)
+    _problems: list[str] = field(default_factory=list)
     _left: list[_Left] = field(default_factory=list)
 
     @property
     def left(self) -> tuple[str, ...]:
         """What goes on by now."""
         return tuple(one.words for one in self._left if one.goes_on())
+
+    def told(self) -> dict[str, tuple[str, ...]]:
+        """In the words of a receipt."""
+        problems, ended = tuple(self._problems), tuple(self.ended)
+        return {"problems": problems, "ended": ended, "left": self.left}
+
+    def fail(self, words: str) -> None:
+        self._note(self._problems, _trace(words))
 
     def end(self, words: str) -> None:
         self._note(self.ended, _trace(words))
@@ -198,8 +207,9 @@ class Traces:
         """What is on the receipt of a stop: all that was `cut` off by it, and what goes on since before."""
         self._left[:] = [one for one in self._left if one.goes_on()]
         kept = [one for one in other._left if cut or (one.going and one.goes_on())]
-        for ended in other.ended if cut else ():
-            self._note(self.ended, ended)
+        for mine, theirs in (self.ended, other.ended), (self._problems, other._problems):
+            for words in theirs if cut else ():
+                self._note(mine, words)
         for left in kept:
             self._note(self._left, left)
 
@@ -227,7 +237,12 @@ async def use_tool(scribe: Scribe, means: Means, call: ToolCall, traces: Traces)
     )
     outcome: Outcome = "cancelled"
     try:
-        outcome, output = await _run(use, call.tool, means, limit=spec.timeout if spec else 0.0)
+        came, output = await _run(use, call.tool, means, limit=spec.timeout if spec else 0.0)
+        if came == "error" and cut_off():
+            # It did not go quietly; it was cut off all the same.
+            own.fail(f"{call.tool}: {means.secrets.mask(output)}")
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        outcome = came
     finally:
         progress.end(cut=outcome != "ok")
         traces.take(own, cut=outcome == "cancelled")
