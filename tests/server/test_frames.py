@@ -450,6 +450,10 @@ def test_a_call_that_starts_is_named_with_its_arguments():
     ]
 
 
+def test_a_call_that_a_stop_came_before_did_not_start():
+    assert last(*asking(call()), STOP, begun()) == []
+
+
 def test_a_preview_is_one_short_line():
     (told,) = last(*asking(call(subject="rm\n\t-r " + "x" * 200)), begun())
     assert told["preview"] == "rm -r " + "x" * 113 + "…"

@@ -310,6 +310,9 @@ def _replied(moment: _Moment) -> _Told:
 
 
 def _tool_started(moment: _Moment) -> _Told:
+    if moment.before.stopping:
+        # The stop stands before the intent, so it did not start.
+        return ()
     call = find_tool(moment.now, moment.event.call_id).call
     line = " ".join((call.subject or call.arguments).split())
     preview = short(line, _MOST_PREVIEW)

@@ -250,6 +250,10 @@ def test_a_tool_that_never_ran_is_not_said_to_have_ended():
     assert last(*asking(call()), done(outcome="refused")) == []
 
 
+def test_a_tool_that_a_stop_came_before_is_not_said_to_run():
+    assert last(*asking(call()), StopRequested(), begun()) == []
+
+
 def test_a_tool_with_a_private_name_is_nobodys_business():
     assert last(*asking(call(tool="_inner")), begun()) == []
 

@@ -129,7 +129,10 @@ class ChatProjection:
         self._said = self._said or "content" in self._shown
         self._thought = self._thought or "reasoning_content" in self._shown
 
-    def _started(self, event: ToolStarted, _before: RunState) -> Iterator[bytes]:
+    def _started(self, event: ToolStarted, before: RunState) -> Iterator[bytes]:
+        if before.stopping:
+            # The stop stands before the intent, so it did not start.
+            return
         call = find_tool(self._reading.now, event.call_id).call
         label = short(" ".join((call.subject or call.arguments).split()), _MOST_LABEL)
         yield from self._progress(call, emoji=_EMOJI, label=label, status="running")
