@@ -7,6 +7,7 @@ from tests.server.guarded import (
     BEARER,
     JSON,
     SAFE,
+    answer,
     connected,
     length,
     request,
@@ -16,6 +17,12 @@ from tests.server.guarded import (
 pytestmark = pytest.mark.real_time
 
 CHUNKED = (JSON, "Transfer-Encoding: chunked")
+
+
+async def slow(scope, receive, send):
+    """Takes three times as long as a head may."""
+    await anyio.sleep(0.3)
+    await answer(send, 200, b"well")
 
 
 @pytest.mark.parametrize("endless", [b"X: y\r\n" * 500, b"y" * 3000])
@@ -57,6 +64,25 @@ async def test_a_second_head_on_a_line_has_as_long_as_the_first():
         await client.write(request("/health") + b"GET /he")
         assert (await client.read()).status == 200
         assert (await client.read()).status == 408
+
+
+async def test_blank_lines_are_no_head():
+    async with serving(head=0.1) as here, connected(here) as client:
+        await client.write(request("/health"))
+        assert (await client.read()).status == 200
+        await client.write(b"\r\n")
+        found = await client.read()
+        assert (found.status, found.error["code"]) == (408, "head_timeout")
+        assert await client.closed()
+
+
+async def test_half_a_head_behind_a_long_answer_is_not_waited_for_once_that_is_given():
+    async with serving(served=slow, head=0.1) as here, connected(here) as client:
+        await client.write(request("/", BEARER) + b"GET /he")
+        assert (await client.read()).status == 200
+        await client.write(b"a")
+        assert (await client.read()).status == 408
+        assert await client.closed()
 
 
 async def test_half_a_head_does_not_end_a_stream():

@@ -43,6 +43,9 @@ class Connection(HttpToolsProtocol):
         self._held = 0 if self._passed else self._held + len(data)
         if self._held > HEAD_LIMIT:
             self.refuse(head_too_large())
+        elif self._slow is None and not self._answering():
+            # Blank lines begin nothing, and yet the line is not idle any more.
+            self._expect_a_head()
 
     def on_message_begin(self) -> None:
         self._passed = True
@@ -82,7 +85,9 @@ class Connection(HttpToolsProtocol):
         return bool(self.cycle) and not self.cycle.response_complete
 
     def _too_slow(self) -> None:
-        if not self._answering():
+        if self._answering():
+            self._expect_a_head()
+        else:
             late = f"no whole head of a request came within {self.patience:g} s"
             self.refuse(Problem(408, late, code="head_timeout"))
 
