@@ -124,6 +124,51 @@ async def test_blanks_around_what_a_header_says_are_no_part_of_it():
         assert found["x-empty"] == ""
 
 
+# --- to speak something else
+
+
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+@pytest.mark.parametrize(
+    ("how", "body"), [(length(9), b'{"a": 12}'), (CHUNKED[1], b'9\r\n{"a": 12}\r\n0\r\n\r\n')]
+)
+async def test_a_request_that_would_rather_be_spoken_otherwise_keeps_its_body(how, body, pause):
+    async with serving() as here, connected(here) as client:
+        asked = request("/echo", BEARER, JSON, how, *UPGRADE, method="POST")
+        for _ in range(2):
+            await client.write(asked)
+            await anyio.sleep(pause)
+            await client.write(body)
+            assert (await client.read()).told["body"] == 9
+
+
+async def test_a_body_is_never_taken_for_the_next_request():
+    async with serving() as here, connected(here) as client:
+        hidden = request("/headers", BEARER)
+        posted = request("/echo", BEARER, JSON, length(len(hidden)), *UPGRADE, method="POST")
+        await client.write(posted + hidden + request("/health"))
+        assert (await client.read()).told["body"] == len(hidden)
+        assert (await client.read()).body == b"well"
+
+
+async def test_many_such_requests_in_one_go_are_all_answered():
+    async with serving() as here, connected(here) as client:
+        await client.write(request("/headers", BEARER, *UPGRADE) * 200)
+        for _ in range(200):
+            assert (await client.read()).told["upgrade"] == "h2c"
+
+
+@pytest.mark.parametrize("target", ["localhost:80", "/echo", "*"])
+async def test_a_request_to_be_tunnelled_is_refused(target):
+    async with serving() as here, connected(here) as client:
+        await client.write(request(target, BEARER, method="CONNECT"))
+        found = await client.read()
+        assert (found.status, found.error["code"]) == (400, "invalid_http")
+        assert await client.closed()
+
+
 # --- behind a body
 
 

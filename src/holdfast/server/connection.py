@@ -1,14 +1,17 @@
 """A line to somebody, guarded where no app can be: before there is a request, and behind one.
 
 uvicorn holds a head of any length for any time, forgets a host that is named in the address itself,
-takes what comes behind a body for headers, and answers what is no HTTP in words of its own.
+takes what comes behind a body for headers, and the body of who would rather speak otherwise for the next
+request, and answers what is no HTTP in words of its own.
 """
 
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
 from http import HTTPStatus
+from typing import Any
 
+from httptools import HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.server.guard import HEAD_LIMIT, SAFE, TLS, head_too_large, headers_of
@@ -27,6 +30,12 @@ class Connection(HttpToolsProtocol):
     _passed = False
     #: Runs as long as a head is on its way.
     _slow: TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.parser = _Parser(self)
+        # What comes behind the last request is no reason to leave that unanswered.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,6 +68,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._passed = True
+        if self.parser.should_upgrade():
+            return  # it is said again in a moment
         self._have_the_head()
         if not self.url.startswith(b"/"):
             # Which of two names is meant is for nobody to guess.
@@ -68,6 +79,21 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._passed = True
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def plainly(self) -> bytes:
+        """The head that has just come, without the wish to speak otherwise."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        # What is said of it elsewhere in the head means nothing without this.
+        lines += [
+            b"%b: %b" % (name, _unwished(value) if name == b"connection" else value)
+            for name, value in self.headers
+        ]
+        return b"\r\n".join([*lines, b"", b""])
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less than we do)
         self.refuse(malformed("what came is not a request of HTTP/1.1", code="invalid_http"))
@@ -107,3 +133,28 @@ class Connection(HttpToolsProtocol):
             lines += [b"%b: %b" % header for header in headers]
             self.transport.write(b"\r\n".join([*lines, b"", refusal.body]))
         self.transport.close()
+
+
+def _unwished(connection: bytes) -> bytes:
+    return connection.lower().replace(b"upgrade", b"-")
+
+
+class _Parser(HttpRequestParser):
+    """Goes on in HTTP/1.1 with who asks for something else, as some clients do with all they send."""
+
+    def __init__(self, line: Connection) -> None:
+        super().__init__(line)
+        self._line = line
+
+    def feed_data(self, data: Any) -> None:
+        while data:
+            try:
+                super().feed_data(data)
+            except HttpParserUpgrade as wish:
+                if self.get_method() == b"CONNECT":
+                    raise HttpParserInvalidMethodError("nothing is tunnelled here") from wish
+                # It has passed over the body.
+                super().feed_data(self._line.plainly())
+                data = memoryview(data)[wish.args[0] :]
+            else:
+                return
