@@ -121,6 +121,33 @@ def test_a_secret_is_masked_in_every_spelling(before, after):
         assert MASK in secrets.mask_event(Text(json.dumps(text))).text
 
 
+#: As `openssl rand -base64` makes them, and with all else that programs spell or leave.
+AS_OFTEN = "abc/DEF+ghi/0123456789=="
+WITH_ALL = "a/b+c=d&e<f>'g`h!(i)*:@?;,#$9"
+
+
+@pytest.mark.parametrize("secret", [AS_OFTEN, WITH_ALL])
+def test_a_secret_is_masked_in_an_address_whatever_is_left_there_as_it_is(secret):
+    secrets = Secrets([secret])
+    for left in ("", "/", "!'()*", "$&+=:@", "/?:@!$'()*,;", "/?:@!$'()*,;&=+#"):
+        upper = quote(secret, safe=left)
+        for text in (upper, re.sub("%..", lambda byte: byte[0].lower(), upper)):
+            assert secrets.mask(f"https://a.example/{text}/?k={text}&b").count(MASK) == 2
+
+
+def test_a_secret_is_masked_in_json_that_spells_out_more_than_it_has_to():
+    secrets = Secrets([AS_OFTEN, WITH_ALL])
+    in_php = json.dumps(AS_OFTEN).replace("/", r"\/")
+    in_go = re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(WITH_ALL))
+    in_net = json.dumps(AS_OFTEN).replace("+", r"\u002B")
+    for text, secret in ((in_php, AS_OFTEN), (in_go, WITH_ALL), (in_net, AS_OFTEN)):
+        assert json.loads(text) == secret
+        assert secrets.mask(text) == f'"{MASK}"'
+        assert secrets.mask(json.dumps(text)) == rf'"\"{MASK}\""'
+        assert secrets.mask_event(Text(text)).text == f'"{MASK}"'
+        assert "".join(shown(secrets, text)) == f'"{MASK}"'
+
+
 def test_what_is_left_of_a_short_word_in_base64_hides_nothing():
     assert spellings("abc") == {"abc"}
 

@@ -31,8 +31,10 @@ MASK = "[secret]"
 #: Characters of the shortest that is worth hiding.
 SHORTEST = 8
 
-#: What stands in an address as it is.
-_PLAIN = frozenset(f"{ascii_letters}{digits}-._~")
+#: What stands in every address as it is; and what else some leave so: the strict nothing, others
+#: what parts a path, what scripts of pages and Go's paths leave, and what may be part of an address.
+_PLAIN = f"{ascii_letters}{digits}-._~"
+_LEFT = ("", "/", "!'()*", "$&+=:@", "/?:@!$'()*,;", "/?:@!$'()*,;&=+#")
 
 #: Characters by which a text is seen to be no beginning of a secret.
 _SIGN = 4
@@ -45,7 +47,7 @@ class Secrets:
     """`known`: names that everyone may see. A value that is part of one is no secret, or nothing
     could be found by that name any more."""
 
-    __slots__ = ("_begins", "_longest", "_plain", "_spellings", "_whole")
+    __slots__ = ("_begins", "_longest", "_recorded", "_spellings", "_whole")
 
     def __init__(self, values: Iterable[str] = (), *, known: Iterable[str] = ()) -> None:
         names = (*_OURS, *known)
@@ -54,8 +56,7 @@ class Secrets:
         # The longest first: a spelling may hold another.
         self._spellings = tuple(sorted(found, key=lambda spelling: (-len(spelling), spelling)))
         self._longest = len(self._spellings[0]) if found else 0
-        #: Each is spelled in one way only.
-        self._plain = all(len(_in_json(spelling)) == 1 for spelling in found)
+        self._recorded = tuple(map(_recorded, self._spellings))
         self._whole = re.compile("|".join(map(re.escape, self._spellings)))
         self._begins = re.compile(_beginning(self._spellings))
 
@@ -63,10 +64,7 @@ class Secrets:
         return bool(self._spellings)
 
     def found(self, text: str) -> bool:
-        for spelling in self._spellings:  # noqa: SIM110 - half the time of any()
-            if spelling in text:
-                return True
-        return False
+        return _holds(text, self._spellings)
 
     def found_in(self, raw: bytes) -> bool:
         """Whether there is one in bytes that may be anything."""
@@ -127,13 +125,12 @@ class Secrets:
             raise InvalidRequest("it is nested too deeply to be stored") from None
 
     def _clearly_without(self, event: object) -> bool:
-        """All of it at once: a secret that no JSON spells in another way would stand in it."""
-        if not self._plain:
-            return False
+        """All of it at once, as it would be recorded."""
         try:
-            return not self.found(msgspec.json.encode(event).decode())
+            record = msgspec.json.encode(event).decode()
         except (TypeError, ValueError, RecursionError, OverflowError):
             return False
+        return not _holds(record, self._recorded)
 
     def _walk(self, value: Any) -> Any:
         match value:
@@ -167,17 +164,17 @@ class Secrets:
 
 def spellings(secret: str) -> set[str]:
     """As it is, in an address, and in base64; each as it stands in JSON, too."""
-    quoted = _in_address(secret)
-    written = [secret, quoted, quoted.replace("%20", "+"), _lower(quoted)]
+    quoted = [_in_address(secret, _PLAIN + left) for left in _LEFT]
+    written = [secret, *quoted, quoted[0].replace("%20", "+"), *map(_lower, quoted)]
     # What little is left of a short one may be part of anything.
     written += (part for part in _in_base64(secret) if len(part) >= SHORTEST)
     return set().union(*map(_in_json, written))
 
 
-def _in_address(secret: str) -> str:
+def _in_address(secret: str, plain: str) -> str:
     """With every byte spelled out that may mean something there."""
     raw = secret.encode("utf-8", "surrogatepass")
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in raw)
+    return "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
 
 
 def _lower(quoted: str) -> str:
@@ -196,13 +193,34 @@ def _in_base64(secret: str) -> Iterator[str]:
 
 def _in_json(text: str) -> set[str]:
     """As it is, as it stands in JSON, and as it stands in JSON that stands in JSON."""
-    latest = found = {text}
-    for _ in range(2):
-        latest = {
-            json.dumps(text, ensure_ascii=ascii)[1:-1] for text in latest for ascii in (True, False)
-        }
-        found = found | latest
-    return found
+    once = {text, *_spelled_out(text)}
+    return once.union(*map(_quoted, once))
+
+
+def _holds(text: str, spellings: Iterable[str]) -> bool:
+    for spelling in spellings:  # noqa: SIM110 - half the time of any()
+        if spelling in text:
+            return True
+    return False
+
+
+def _recorded(spelling: str) -> str:
+    """As it stands in an event. Half a character stands in none."""
+    whole = spelling.encode("utf-8", "ignore").decode()
+    return msgspec.json.encode(whole).decode()[1:-1]
+
+
+def _quoted(text: str) -> set[str]:
+    return {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
+
+
+def _spelled_out(text: str) -> Iterator[str]:
+    """In JSON, with no more than has to be spelled out, and with what PHP, Go and .NET spell out."""
+    for quoted in _quoted(text):
+        yield quoted
+        yield quoted.replace("/", r"\/")
+        yield re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", quoted)
+        yield re.sub(r"\\\"|[<>&'+`]", lambda sign: f"\\u{ord(sign[0][-1]):04X}", quoted)
 
 
 def _beginning(spellings: Iterable[str], length: int = _SIGN) -> str:
