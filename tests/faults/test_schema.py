@@ -157,7 +157,7 @@ def test_whatever_is_done_to_a_run_in_whatever_order_every_answer_is_as_describe
 
     Walk.run(
         settings=hypothesis.settings(
-            max_examples=2 * EXAMPLES,
+            max_examples=3 * EXAMPLES,
             stateful_step_count=6,
             derandomize=True,
             deadline=None,

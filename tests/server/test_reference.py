@@ -1,8 +1,10 @@
 from html.parser import HTMLParser
 
+import pytest
 from msgspec.json import encode
 
 from holdfast.core.messages import Text
+from holdfast.errors import ModelRefused
 from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page
 from holdfast.server.requests import (
     ApprovalRequest,
@@ -22,7 +24,11 @@ SCHEMA = {
                 "summary": "Read <b>",
                 "description": "at length",
                 "parameters": [{"name": "id", "in": "path", "description": "its id"}],
-                "responses": {"200": {"description": "there"}, "404": {}},
+                "responses": {
+                    "200": {"description": "there"},
+                    "404": {},
+                    "429": {"headers": {"Retry-After": {}, "X-<b>": {}}},
+                },
             },
             "post": {
                 "summary": None,
@@ -60,7 +66,15 @@ class Reader(HTMLParser):
 
 def test_every_operation_has_its_place_with_its_parameters_and_answers():
     words = " ".join(Reader(page(SCHEMA)).words)
-    for wanted in ("GET /a/{id}", "POST /a/{id}", "at length", "id (path)", "its id", "there"):
+    for wanted in (
+        "GET /a/{id}",
+        "POST /a/{id}",
+        "at length",
+        "id (path)",
+        "its id",
+        "there",
+        "Retry-After, X-<b>",
+    ):
         assert wanted in words
 
 
@@ -144,6 +158,48 @@ async def test_a_run_that_was_started_links_to_all_that_can_be_asked_about_it(in
     assert {link["operationId"] for link in links.values()} == about
     whose = [link["parameters"] for link in links.values()]
     assert whose == [{"run_id": "$response.body#/run_id"}] * len(about)
+
+
+STARTING = {
+    "/v1/runs": {"input": "hi"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "n": 1, "tools": []},
+    "/v1/responses": {"input": "hi", "tools": []},
+    "/api/sessions/talk/chat": {"message": "hi"},
+    "/api/sessions/talk/chat/stream": {"message": "hi"},
+}
+
+
+@pytest.mark.parametrize("path", STARTING)
+async def test_all_that_stands_in_the_head_of_an_answer_is_described(inside, path):
+    async with inside(ScriptedModel(ModelRefused("no"), *[["Hello"]] * 3)) as served:
+        paths = (await served.get("/openapi.json")).json["paths"]
+        operation = paths[path.replace("talk", "{session_id}")]["post"]
+        parameters = {one["name"].lower() for one in operation["parameters"]}
+        sent = {"idempotency-key": "one"}
+        if path.startswith("/api"):
+            await served.post("/v1/sessions", {"session_id": "talk"})
+        else:
+            sent |= {"x-hermes-session-id": "talk", "x-hermes-session-key": "mine"}
+        assert parameters >= sent.keys()
+        statuses = set()
+        for body in (STARTING[path], STARTING[path], {**STARTING[path], "instructions": "other"}):
+            answer = await served.post(path, body, headers=sent)
+            described = operation["responses"][str(answer.status)].get("headers", {})
+            told = {name for name in answer.headers if not name.startswith("content-")}
+            told -= {"cache-control", "x-accel-buffering"}
+            assert told <= {name.lower() for name in described}, answer.status
+            statuses.add(answer.status)
+        assert 409 in statuses and len(statuses) > 1
+
+
+async def test_what_a_client_goes_by_when_it_is_refused_is_described(inside):
+    async with inside(ScriptedModel()) as served:
+        paths = (await served.get("/openapi.json")).json["paths"]
+    for operation in (operation for methods in paths.values() for operation in methods.values()):
+        answers = operation["responses"]
+        assert answers["401"]["headers"].keys() == {"WWW-Authenticate"}
+        assert answers["429"]["headers"].keys() == {"Retry-After"}
+        assert answers["503"]["headers"].keys() == {"Retry-After"}
 
 
 def test_what_looks_like_markup_is_shown_as_it_is():

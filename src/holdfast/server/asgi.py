@@ -31,15 +31,26 @@ from holdfast.server.problems import (
     problem,
     wrong_method,
 )
-from holdfast.server.reference import APPROVAL, RUN, STEER, STOP, page, starting, taking
+from holdfast.server.reference import (
+    APPROVAL,
+    RUN,
+    STEER,
+    STOP,
+    complete,
+    page,
+    starting,
+    taking,
+)
 from holdfast.server.requests import cursor
 from holdfast.server.routing import (
+    STARTED,
     Ask,
     Frame,
     RunId,
     Streamed,
     TheService,
     asking,
+    heads,
     refusals,
     welcome,
     who,
@@ -90,6 +101,7 @@ class Journal(Struct, frozen=True):
     "/v1/runs",
     status_code=202,
     responses=refusals(404, 409, 415, 429),
+    response_headers=heads(*STARTED),
     operation_class=starting(RUN, "input"),
     summary="Start a run",
 )
@@ -262,16 +274,15 @@ async def metrics(about: TheAbout) -> Response[bytes]:
 
 @get("/openapi.json", responses=refusals(), summary="This, for machines", include_in_schema=False)
 async def openapi(request: Ask) -> dict[str, Any]:
-    return request.app.openapi_schema.to_schema()
+    return complete(request.app.openapi_schema.to_schema())
 
 
 @get("/docs", summary="This, for people", include_in_schema=False)
 async def reference(request: Ask) -> Response[str]:
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     headers = {"Content-Security-Policy": policy}
-    return Response(
-        page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML, headers=headers
-    )
+    whole = page(complete(request.app.openapi_schema.to_schema()))
+    return Response(whole, media_type=MediaType.HTML, headers=headers)
 
 
 # --- putting it together ----------------------------------------------------------------------

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from holdfast.server.problems import draining, holds_a_secret, malformed
 from holdfast.server.reference import DOCUMENT, taking
-from holdfast.server.routing import Ask, SessionId, TheService, refusals
+from holdfast.server.routing import Ask, SessionId, TheService, heads, refusals
 
 #: What a file name may hold anywhere, and how long it may be.
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
@@ -47,6 +47,7 @@ class _Exporting(Operation):
 @get(
     "/v1/sessions/{session_id:str}/export",
     responses=refusals(404),
+    response_headers=heads("Content-Disposition"),
     operation_class=_Exporting,
     summary="A session as one document",
 )

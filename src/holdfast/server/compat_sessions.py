@@ -38,6 +38,7 @@ from holdfast.server.routing import (
     TheConversations,
     TheService,
     asking,
+    heads,
     refusals,
     welcome,
     who,
@@ -218,6 +219,7 @@ async def compatible_messages(service: TheService, session_id: SessionId) -> Mes
     "/api/sessions/{session_id:str}/chat",
     status_code=200,
     responses=refusals(404, 409, 415, 429, 502),
+    response_headers=heads("X-Run-Id"),
     operation_class=taking(CHAT, "message"),
     summary="Say something and wait for the answer, for older clients",
 )
@@ -241,6 +243,7 @@ async def chat(
     "/api/sessions/{session_id:str}/chat/stream",
     status_code=200,
     responses=refusals(404, 409, 415, 429),
+    response_headers=heads("X-Run-Id"),
     operation_class=taking(CHAT, "message"),
     summary="Say something and follow the answer, for older clients",
     media_type="text/event-stream",

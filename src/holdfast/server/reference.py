@@ -17,6 +17,7 @@ from litestar.openapi.spec import (
     OpenAPIResponse,
     OpenAPIType,
     Operation,
+    Parameter,
     Reference,
     RequestBody,
     Schema,
@@ -179,6 +180,32 @@ DOCUMENT: Mapping[str, Schema] = {
 }
 
 
+_NAME = Schema(type=_TEXT, max_length=256)
+SESSION_ID = Parameter(
+    "X-Hermes-Session-Id",
+    "header",
+    _NAME,
+    description="The session it is part of, if the body names none.",
+)
+SESSION_KEY = Parameter(
+    "X-Hermes-Session-Key", "header", _NAME, description="Said again, and of no meaning here."
+)
+
+#: In the head of a refusal, by its status.
+_REFUSED: Mapping[str, Mapping[str, str]] = {
+    "401": {"WWW-Authenticate": "How to show the key."},
+    "429": {"Retry-After": "Seconds to wait before it is asked again."},
+    "503": {"Retry-After": "Seconds to wait before it is asked again."},
+}
+#: And where a run was to be started.
+_NOT_STARTED: Mapping[str, Mapping[str, str]] = {
+    "409": {
+        "X-Run-Id": "The run under way, if its session is busy.",
+        "X-Should-Retry": "false, if the same request would be refused again.",
+    },
+    "502": {"X-Run-Id": "The run that came to no answer."},
+}
+
 #: What can be asked about a run that was started, by what it is called here and in the routes.
 _NEXT = {
     "status": "V1RunsRunIdReadRun",
@@ -188,6 +215,10 @@ _NEXT = {
     "steer": "V1RunsRunIdSteerSteerRun",
     "stop": "V1RunsRunIdStopStopRun",
 }
+
+
+def add(operation: Operation, *parameters: Parameter) -> None:
+    operation.parameters = [*(operation.parameters or ()), *parameters]
 
 
 def starting(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
@@ -201,6 +232,7 @@ def starting(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
     class Starting(taking(fields, *needed)):  # type: ignore[misc]
         def __post_init__(self) -> None:
             super().__post_init__()
+            add(self, SESSION_KEY)
             started = (self.responses or {}).get("202")
             if isinstance(started, OpenAPIResponse):
                 started.links = links
@@ -220,6 +252,22 @@ def taking(fields: Mapping[str, Schema], *needed: str) -> type[Operation]:
             self.request_body = body
 
     return Taking
+
+
+def complete(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with what stands in the heads of refusals, for which the framework has no place."""
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            answers = operation["responses"]
+            starts = any("X-Run-Id" in answer.get("headers", ()) for answer in answers.values())
+            for status, told in (*_REFUSED.items(), *(_NOT_STARTED.items() if starts else ())):
+                if status in answers:
+                    answers[status]["headers"] = {name: _head(told[name]) for name in told}
+    return schema
+
+
+def _head(description: str) -> dict[str, Any]:
+    return {"schema": {"type": "string"}, "description": description}
 
 
 _STYLE = """\
@@ -264,7 +312,9 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
         told = escape(field.get("description") or ", ".join(field.get("enum", ())))
         yield f"<dt>{escape(name)} (body)</dt><dd>{told}</dd>"
     for status, answer in operation.get("responses", {}).items():
-        yield f"<dt>{escape(status)}</dt><dd>{escape(answer.get('description', ''))}</dd>"
+        told = answer.get("description", "")
+        names = ", ".join(answer.get("headers", ()))
+        yield f"<dt>{escape(status)}</dt><dd>{escape(f'{told} {names}'.strip())}</dd>"
     yield "</dl>"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 from litestar import Request, Response
+from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.params import PathParameter, SkipValidation
@@ -43,6 +44,29 @@ class Streamed(Response[Frame]):
 
     def to_asgi_response(self, *_arguments: Any, **_options: Any) -> Any:
         return self._stream
+
+
+#: What stands in the head of an answer, for those who come for a run.
+_HEADS = {
+    "X-Run-Id": "The run behind it.",
+    "X-Holdfast-Ignored": "What was asked for and is passed over.",
+    "Idempotency-Replayed": "true, if the same request was taken in before.",
+    "X-Hermes-Session-Key": "As it came.",
+    "X-Hermes-Session-Id": "The session it is part of.",
+    "X-Hermes-Completed": "false, if the answer is not whole.",
+    "X-Hermes-Partial": "Whether there is some of it, then.",
+    "X-Hermes-Error": "Why it is not whole, then.",
+    "Content-Disposition": "The name of a file to keep it in.",
+}
+STARTED = ("X-Run-Id", "X-Holdfast-Ignored", "Idempotency-Replayed", "X-Hermes-Session-Key")
+
+
+def heads(*names: str) -> Sequence[ResponseHeader]:
+    """That an answer has these, for the schema: whoever answers sets them."""
+    return [
+        ResponseHeader(name=name, value="", description=_HEADS[name], documentation_only=True)
+        for name in names
+    ]
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:

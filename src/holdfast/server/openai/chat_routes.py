@@ -13,12 +13,21 @@ from holdfast.core.run import replay
 from holdfast.server.about import About
 from holdfast.server.openai.chat_object import chat_completion, headers
 from holdfast.server.openai.models import ModelList, ModelRow, model, models
-from holdfast.server.openai.reference import COMPLETION, telling
+from holdfast.server.openai.reference import COMPLETION, conversing, telling
 from holdfast.server.openai.streams import ChatStream, ended
 from holdfast.server.openai.taking import take_chat
 from holdfast.server.problems import Problem
 from holdfast.server.reference import taking
-from holdfast.server.routing import Ask, Streamed, TheService, refusals, welcome, who
+from holdfast.server.routing import (
+    STARTED,
+    Ask,
+    Streamed,
+    TheService,
+    heads,
+    refusals,
+    welcome,
+    who,
+)
 
 TheAbout = NamedDependency[SkipValidation[About]]
 Key = Annotated[
@@ -56,7 +65,14 @@ async def read_model(
     "/v1/chat/completions",
     status_code=200,
     responses=refusals(404, 409, 415, 429, 502),
-    operation_class=telling(taking(COMPLETION, "messages")),
+    response_headers=heads(
+        *STARTED,
+        "X-Hermes-Session-Id",
+        "X-Hermes-Completed",
+        "X-Hermes-Partial",
+        "X-Hermes-Error",
+    ),
+    operation_class=conversing(telling(taking(COMPLETION, "messages"))),
     summary="Say something and have it answered, for OpenAI's clients",
 )
 async def complete_chat(

@@ -13,6 +13,8 @@ from litestar.openapi.spec import (
     Schema,
 )
 
+from holdfast.server.reference import SESSION_ID, SESSION_KEY, add
+
 _TEXT, _FLAG, _NUMBER = OpenAPIType.STRING, OpenAPIType.BOOLEAN, OpenAPIType.NUMBER
 _WHOLE, _LIST, _OBJECT = OpenAPIType.INTEGER, OpenAPIType.ARRAY, OpenAPIType.OBJECT
 
@@ -97,6 +99,18 @@ RESPONSE: Mapping[str, Schema] = {
         description="Whether to go on with only the last 100 messages of what was said.",
     ),
 }
+
+
+def conversing(base: type[Operation]) -> type[Operation]:
+    """An operation whose request may name the session it is part of, and a key of that."""
+
+    @dataclass
+    class Conversing(base):  # type: ignore[misc, valid-type]
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            add(self, SESSION_ID, SESSION_KEY)
+
+    return Conversing
 
 
 def telling(base: type[Operation] = Operation) -> type[Operation]:

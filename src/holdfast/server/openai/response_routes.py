@@ -11,13 +11,22 @@ from litestar.params import PathParameter, QueryParameter
 from holdfast.server.bodies import count
 from holdfast.server.openai.chat_routes import Key
 from holdfast.server.openai.kept import Found, Kept, given
-from holdfast.server.openai.reference import RESPONSE, telling
+from holdfast.server.openai.reference import RESPONSE, conversing, telling
 from holdfast.server.openai.response_object import MOST_ITEMS, USUAL_ITEMS, Order, input_items
 from holdfast.server.openai.streams import ResponseStream, begun, ended
 from holdfast.server.openai.taking import take_response
 from holdfast.server.problems import malformed
 from holdfast.server.reference import taking
-from holdfast.server.routing import Ask, Streamed, TheService, refusals, welcome, who
+from holdfast.server.routing import (
+    STARTED,
+    Ask,
+    Streamed,
+    TheService,
+    heads,
+    refusals,
+    welcome,
+    who,
+)
 
 Id = Annotated[str, PathParameter(description="The response's id.")]
 _FLAGS = {None: False, "": False, "false": False, "true": True}
@@ -28,7 +37,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
     "/v1/responses",
     status_code=200,
     responses=refusals(404, 409, 415, 429),
-    operation_class=telling(taking(RESPONSE, "input")),
+    response_headers=heads(*STARTED, "X-Hermes-Session-Id"),
+    operation_class=conversing(telling(taking(RESPONSE, "input"))),
     summary="Ask for a response, for OpenAI's clients",
 )
 async def create_response(
@@ -57,6 +67,7 @@ async def create_response(
 @get(
     "/v1/responses/{id:str}",
     responses=refusals(404),
+    response_headers=heads("X-Run-Id"),
     operation_class=telling(),
     summary="A response, for OpenAI's clients",
 )
