@@ -27,6 +27,7 @@ from holdfast.config.settings import ServerSettings
 from holdfast.errors import ConfigError
 from holdfast.server.about import About
 from holdfast.server.callers import Callers
+from holdfast.server.connection import Connection
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
 from holdfast.server.serve import Corked, Serving, address, bind
@@ -166,6 +167,21 @@ async def test_a_server_with_a_certificate_speaks_tls_alone(tmp_path):
         async with await anyio.connect_tcp("127.0.0.1", port, ssl_context=trusting) as line:
             await line.send(b"rubbish\r\n\r\n")
             assert b"strict-transport-security: max-age=31536000" in await line.receive()
+
+
+async def test_who_comes_to_a_server_that_speaks_tls_and_says_nothing_is_not_waited_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Connection, "patience", 0.2)
+    cert = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    (tmp_path / "cert.pem").write_bytes(cert.bytes())
+    tls = replace(HERE, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "cert.pem")
+    async with serving(tmp_path, tls) as (_, _, where):
+        port = int(where.rpartition(":")[2])
+        with anyio.fail_after(5):
+            async with await anyio.connect_tcp("127.0.0.1", port) as line:
+                with pytest.raises(anyio.EndOfStream):
+                    await line.receive()
 
 
 async def test_a_stream_that_is_left_breaks_off_and_the_server_goes_at_once(tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from asyncio import AbstractEventLoop, Protocol, Transport
+from asyncio import AbstractEventLoop, Protocol, Transport, get_running_loop
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -88,6 +88,29 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Whoever runs the server hears them."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, but that it would wait a minute for a line to become a safe one, and who
+        is slow at that is no better than who is slow to say what they want."""
+        await self.lifespan.startup()
+        config, loop = self.config, get_running_loop()
+        make = partial(
+            cast("Callable[..., Protocol]", config.http_protocol_class),
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        self.servers = [
+            await loop.create_server(
+                make,
+                sock=door,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=Connection.patience if config.ssl else None,
+            )
+            for door in sockets or ()
+        ]
+        self.started = True
 
 
 class Corked:
