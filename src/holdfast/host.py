@@ -32,7 +32,7 @@ from holdfast.server.callers import Callers, stranger
 from holdfast.server.files import allow_many, for_callers
 from holdfast.server.keys import load_key
 from holdfast.server.metrics import Metrics
-from holdfast.server.serve import Serving, address, bind
+from holdfast.server.serve import Serving, address, bind, check_certificate
 from holdfast.server.service import Service
 from holdfast.stores.owner import prepare
 from holdfast.toolbox import Toolbox
@@ -67,6 +67,7 @@ async def serve(
     second leaves at once.
     """
     with bind(settings.server) as door:
+        check_certificate(settings.server)
         where = address(door, settings.server)
         prepare(settings.data)
         keys = load_key(settings.data, settings.server.key)

@@ -9,6 +9,13 @@ from urllib.request import Request, urlopen
 
 import apsw
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from tests.cli.conftest import HOLDFAST, PATIENCE
 
@@ -149,6 +156,26 @@ def test_what_others_can_reach_is_not_served_in_clear(refused, config):
     assert "others can reach: set tls_cert and tls_key" in refused("--host", "0.0.0.0")
     assert "others can reach" in refused(*config('host = "0.0.0.0"'))
     assert "others can reach" in refused("--host", "192.0.2.7", "--port", "0")
+
+
+def test_a_certificate_that_nothing_can_be_said_with_is_named(refused, config, tmp_path):
+    certs = [trustme.CA().issue_cert("127.0.0.1") for _ in range(2)]
+    chain = certs[0].cert_chain_pems[0].bytes()
+    key = load_pem_private_key(certs[0].private_key_pem.bytes(), None)
+    locked = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"a password")
+    )
+    cert, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+    for written, kept in (
+        (b"no certificate", locked),
+        (chain, b"no key"),
+        (chain, certs[1].private_key_pem.bytes()),
+        (chain, locked),
+    ):
+        cert.write_bytes(written)
+        private.write_bytes(kept)
+        complaint = refused(*config(f'tls_cert = "{cert}"\ntls_key = "{private}"'), "--port", "0")
+        assert f"tls_cert is {cert} and tls_key is {private}, which" in complaint
 
 
 def test_only_this_machine_may_come_without_a_key(refused, config):

@@ -6,6 +6,7 @@ uvicorn serves; when to begin and to end is decided here, since it knows nothing
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from asyncio import AbstractEventLoop, Protocol, Transport, get_running_loop
 from collections.abc import Callable, Iterator
@@ -81,6 +82,21 @@ def _check_exposure(settings: ServerSettings) -> None:
             f"host is {settings.host}, which others can reach: set tls_cert and tls_key, or"
             " behind_proxy if something in front speaks TLS"
         )
+
+
+def check_certificate(settings: ServerSettings) -> None:
+    """Before anybody is told that they can come. Raises ConfigError."""
+    if settings.tls_cert is None:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Nobody is there to be asked for a password.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+    except OSError as error:
+        raise ConfigError(
+            f"tls_cert is {settings.tls_cert} and tls_key is {settings.tls_key}, which are no"
+            f" certificate and its key without a password, both in PEM: {error}"
+        ) from error
 
 
 class _Server(uvicorn.Server):
