@@ -63,6 +63,8 @@ def test_an_input_that_is_nothing_is_missing(value):
         True,
         [5],
         [None],
+        ["hi"],
+        [["hi"]],
         [["hi"], 5],
         [{"role": "user"}],
         [{"role": "user", "content": None}],
@@ -83,7 +85,6 @@ def test_an_input_without_a_last_word_has_no_user_message(value):
     "value",
     [
         "hi",
-        ["hi"],
         [{"role": "user", "content": "hi"}],
         [{"content": "hi"}],
         [{"role": "assistant", "content": "hi"}],
@@ -91,7 +92,6 @@ def test_an_input_without_a_last_word_has_no_user_message(value):
         said({"type": "text", "text": "hi"}),
         said({"type": "input_text", "text": "hi"}),
         said({"type": "output_text", "text": "hi"}, {"type": "text", "text": ""}),
-        [["hi"]],
     ],
     ids=str,
 )
@@ -105,7 +105,9 @@ def test_an_input_of_blanks_is_an_input(blank):
 
 
 def test_the_last_of_several_messages_is_the_input_and_the_others_came_earlier():
-    parts, earlier = read_input(["one", {"role": "assistant", "content": "two"}, "three"], {})
+    parts, earlier = read_input(
+        ["one", {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}], {}
+    )
     assert parts == (Text("three"),)
     assert earlier == ["one", {"role": "assistant", "content": "two"}]
 
@@ -118,12 +120,12 @@ def test_an_input_may_be_long_but_not_too_long():
 
 
 def test_lists_may_be_long_but_not_too_long():
-    assert parts_of(["x"] * MOST_MESSAGES)
-    assert refusal(read_input, ["x"] * (MOST_MESSAGES + 1)).code == "list_too_long"
+    history = [{"role": "user", "content": "x"}] * (MOST_MESSAGES + 1)
+    assert parts_of(history[1:])
+    assert refusal(read_input, history).code == "list_too_long"
     assert len(parts_of(said(*["x"] * MOST_PARTS))) == MOST_PARTS
     found = refusal(read_input, said(*["x"] * (MOST_PARTS + 1)))
     assert (found.code, found.param) == ("list_too_long", "input[0].content")
-    history = [{"role": "user", "content": "x"}] * (MOST_MESSAGES + 1)
     assert refusal(read_history, history).code == "list_too_long"
 
 

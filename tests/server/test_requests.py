@@ -213,7 +213,10 @@ def test_what_is_wrong_is_said_in_the_words_clients_know(data, message):
 
 
 def test_earlier_messages_of_the_input_are_the_history_unless_one_was_given():
-    several = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}, "three"]
+    several = [
+        {"role": role, "content": words}
+        for role, words in (("user", "one"), ("assistant", "two"), ("user", "three"))
+    ]
     found = run(input=several)
     assert found.parts == (Text("three"),)
     assert found.history == (UserMessage((Text("one"),)), AssistantMessage("two"))
@@ -229,7 +232,7 @@ def test_what_a_system_said_is_added_to_the_instructions():
     assert run(instructions="be brief", conversation_history=history).instructions == (
         "be brief\n\nbe kind"
     )
-    assert run(input=[*history, "hi"]).instructions == "be kind"
+    assert run(input=[*history, {"role": "user", "content": "hi"}]).instructions == "be kind"
 
 
 def test_instructions_may_be_long_but_not_too_long():

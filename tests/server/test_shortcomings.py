@@ -507,6 +507,7 @@ async def test_whatever_the_body_is_nobody_is_told_of_an_error_of_ours(host, pat
         b'{"input": 7, "choice": 7}',
         b'{"input": [{"role": "user"}]}',
         b'{"input": [[]]}',
+        b'{"input": ["hi"]}',
         b'{"input": "\\ud800", "choice": "\\ud800"}',
         b'{"input": "a\\u0000b", "choice": "a\\u0000b"}',
         b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",

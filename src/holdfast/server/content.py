@@ -70,9 +70,8 @@ def read_input(value: object, blobs: dict[str, bytes]) -> tuple[tuple[Part, ...]
     earlier, last, name = list[object](), value, "input"
     if isinstance(value, list):
         *earlier, last = few(value, "input", MOST_MESSAGES)
-        name = f"input[{len(earlier)}]"
-        if isinstance(last, dict):
-            last, name = last.get("content"), f"{name}.content"
+        name = f"input[{len(earlier)}].content"
+        last = last.get("content") if isinstance(last, dict) else None
     parts = read_parts(last, name, blobs) if isinstance(last, str | list) else ()
     if not parts:
         raise malformed("No user message found in input", param="input")
