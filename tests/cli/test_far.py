@@ -200,13 +200,18 @@ def test_what_is_missing_there_may_come_and_time_is_that_of_people():
     assert far.has("model", "any", None) and abs(far.clock() - time.time()) < 60  # noqa: TID251 (as above)
 
 
-def test_the_beginning_of_an_id_must_mean_one_run(server):
-    far = Far(server, KEY)
-    first = far.submit("hello", model="", approval="deny").run_id
-    far.submit("hello", model="", approval="deny")
-    assert far.find(first) == first
-    with pytest.raises(InvalidRequest, match="type more of it"):
-        far.find("run_")
+def test_no_word_means_no_run_though_there_is_but_one(tmp_path):
+    """What a script left empty must not stop, nor approve, what happens to be there."""
+    with serving(tmp_path / "one") as (url, _):
+        far = Far(url, KEY)
+        run_id = far.submit("hello", model="", approval="ask", session="solo").run_id
+        for word in ("", "r", "run_"):
+            with pytest.raises(NotFound, match="there is no run"):
+                far.find(word)
+        assert far.find(run_id[4:9]) == far.find(run_id[:9]) == run_id
+        with pytest.raises(NotFound, match="there is no session"):
+            far.find_session("")
+        assert far.find_session("s") == "solo"
 
 
 def test_ctrl_c_stops_the_run_on_the_server(server, at_terminal, holdfast):

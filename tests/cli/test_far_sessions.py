@@ -121,6 +121,11 @@ def test_ids_may_be_shortened_as_long_as_they_are_clear(begun, far):
     assert far.find_session("ab1") == far.find_session("ses_ab1") == "ses_ab1"
     with pytest.raises(InvalidRequest, match="could be ses_ab2 or ses_ab1; type more of it"):
         far.find_session("ab")
+    with pytest.raises(
+        InvalidRequest, match="could be run_of_ses_ab2 or run_of_ses_ab1; type more"
+    ):
+        far.find("of_ses_ab")
+    assert far.find("of_ses_ab1") == far.find("run_of_ses_ab1") == "run_of_ses_ab1"
     with pytest.raises(NotFound, match="there is no session zz"):
         far.find_session("zz")
 

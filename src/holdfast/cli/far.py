@@ -9,7 +9,7 @@ import http.client
 import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from socket import gaierror
 from time import time  # noqa: TID251 - what people are shown is measured by it
@@ -164,18 +164,14 @@ class Far:
 
     def find(self, word: str) -> str:
         """The run that is meant by the beginning of its id. Raises NotFound or InvalidRequest."""
-        if word.startswith("run_"):
-            try:
-                return self._ask("GET", _path(word), type=Started).run_id
-            except NotFound:
-                pass  # it may be the beginning of one
-        ids = (told["run_id"] for told in self.runs())
-        found = [id for id in ids if id.startswith((word, f"run_{word}"))]
-        if len(found) > 1:
-            raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
-        if not found:
+        whole = word if word.startswith("run_") else f"run_{word}"
+        if whole == "run_":
+            # What a script left empty must not mean the only one there is.
             raise NotFound("run", word)
-        return str(found[0])
+        with suppress(NotFound):  # it may be the beginning of one
+            return self._ask("GET", _path(whole), type=Started).run_id
+        ids = (told["run_id"] for told in self.runs())
+        return _only("run", word, [id for id in ids if id == word or id.startswith(whole)])
 
     # --- sessions
 
@@ -208,20 +204,16 @@ class Far:
 
     def find_session(self, word: str, *, deleted: bool = False) -> str:
         """The session that is meant by the beginning of its id. Raises NotFound or InvalidRequest."""
-        for whole in (word, f"ses_{word}"):
-            try:
+        starts = (word, f"ses_{word}") if word else ()
+        for whole in starts:
+            with suppress(NotFound):  # it may be the beginning of one
                 return self.session(whole).session_id
-            except NotFound:
-                pass  # it may be the beginning of one
         listed = list(self.sessions(archived=None))
         if deleted:
             listed += self.sessions(archived=None, deleted=True)
-        for start in (word, f"ses_{word}"):
-            found = [row.session_id for row in listed if row.session_id.startswith(start)]
-            if len(found) > 1:
-                raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
-            if found:
-                return found[0]
+        for start in starts:
+            if found := [row.session_id for row in listed if row.session_id.startswith(start)]:
+                return _only("session", word, found)
         raise NotFound("session", word)
 
     def change_session(self, session_id: str, fields: object) -> None:
@@ -408,6 +400,14 @@ def _address(url: str) -> SplitResult:
     if parts.port == 0:
         raise setting.wrong("an address as http://127.0.0.1:8642")
     return parts
+
+
+def _only(kind: str, word: str, found: Sequence[str]) -> str:
+    if len(found) > 1:
+        raise InvalidRequest(f"{word} could be {' or '.join(found[:3])}; type more of it")
+    if not found:
+        raise NotFound(kind, word)
+    return found[0]
 
 
 def _path(run_id: str) -> str:
