@@ -209,10 +209,11 @@ def test_no_prompt_at_a_terminal_does_not_wait_for_one(at_terminal):
 
 
 def test_standard_input_that_is_closed_is_empty(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
     for arguments in (["run"], ["run", "-"]):
+        monkeypatch.setattr(sys, "stdin", None)
         with pytest.raises(SystemExit, match="2"):
             main(arguments)
+        sys.stdin.close()
         assert "the prompt is empty" in capsys.readouterr().err
 
 

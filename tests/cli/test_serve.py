@@ -1,10 +1,13 @@
 """`holdfast serve` as whoever starts it sees it: one line, one sentence, one code."""
 
 import json
+import shlex
 import signal
 import socket
 import stat
 import subprocess
+import time
+from contextlib import suppress
 from urllib.request import Request, urlopen
 
 import apsw
@@ -17,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from holdfast.stores.owner import owner
 from tests.cli.conftest import HOLDFAST, PATIENCE
 
 pytestmark = pytest.mark.usefixtures("loop_of_c")
@@ -55,6 +59,26 @@ def test_it_says_where_it_listens_and_owns_its_directory_until_it_is_told_to_end
             server.send_signal(signal.SIGINT)
             rest, complaints = server.communicate(timeout=PATIENCE)
         assert (server.returncode, rest, complaints) == (0, "", "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_trouble(data, closed):
+    """What a server opens must not get their numbers, as its loop closes none of those."""
+    words = ["sh", "-c", f"exec {shlex.join(HOLDFAST)} serve --port 0 {closed}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        deadline = time.monotonic() + PATIENCE
+        while not ((found := owner(data)) and answers(f"{found.address}/health")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # noqa: TID251 (another process has to get there)
+        server.terminate()
+        _, complaints = server.communicate(timeout=PATIENCE)
+    assert (server.returncode, complaints) == (0, b"")
+
+
+def answers(address):
+    with suppress(OSError, ValueError), urlopen(address) as answer:
+        return answer.status == 200
+    return False
 
 
 def test_runs_are_kept_in_the_file_that_is_named_and_found_there_by_every_command(

@@ -151,12 +151,14 @@ def _version() -> str:
 
 
 def _prepare_streams() -> None:
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # Closed by whoever started us.
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+            # Closed by whoever started us. Whatever else got its number could not be closed any more:
+            # a server's loop would rather end the process.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
         # An old locale may lack our characters; that is no reason to end a run.
-        getattr(sys, name).reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _spare_the_hyphen(tokens: Sequence[str]) -> Sequence[str]:

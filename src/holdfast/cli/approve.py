@@ -115,7 +115,7 @@ async def _settle(runs: Runs | Far, run_id: str, approval: str, choice: Choice) 
 
     request = _meant(approval, run_id, await runs.state(run_id))
     show_request(request, Terminal(sys.stderr))
-    if not approval and choice != "deny" and sys.stdin is not None and sys.stdin.isatty():
+    if not approval and choice != "deny" and sys.stdin.isatty():
         await _make_sure(choice)
     await runs.answer(
         run_id,

@@ -140,7 +140,7 @@ def check_pace(pace: float) -> None:
 
 def _read(prompt: str) -> str:
     """The prompt, from where it is. Raises InvalidRequest if there is none."""
-    piped = sys.stdin is not None and not sys.stdin.isatty()
+    piped = not sys.stdin.isatty()
     if prompt == "-" or (not prompt and piped):
         prompt = _standard_input()
     if not prompt.strip():
@@ -149,8 +149,6 @@ def _read(prompt: str) -> str:
 
 
 def _standard_input() -> str:
-    if sys.stdin is None:
-        return ""
     try:
         return sys.stdin.buffer.read().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:

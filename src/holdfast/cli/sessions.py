@@ -352,7 +352,7 @@ def _agreed(session_id: str, *, url: str | None, data: str | None) -> bool:
     """Only a yes is a yes. Where nobody can be asked, it has to be said beforehand."""
     from holdfast.cli.visible import one_line
 
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not sys.stdin.isatty():
         raise InvalidRequest("there is nobody to ask whether to delete it; --yes says so")
     row = _talk(session_id, limit=1, url=url, data=data).row
     runs = "1 run" if row.runs == 1 else f"{row.runs} runs"
