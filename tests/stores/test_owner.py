@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import stat
 import sys
@@ -7,7 +8,7 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
-from holdfast.errors import ConfigError, DataInUse
+from holdfast.errors import ConfigError, DataInUse, StoreFull
 from holdfast.stores.owner import FILE, Owner, living, own, owner
 
 pytestmark = pytest.mark.real_time
@@ -153,6 +154,18 @@ async def test_a_directory_that_cannot_be_is_a_sentence(tmp_path):
         with pytest.raises(ConfigError, match=r"^the data directory .* cannot be used: "):
             async with own(folder):
                 pass
+
+
+async def test_a_disk_without_a_byte_for_the_owner_s_name_is_said_to_be_full(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StoreFull, match=r"^there is no space left to go on with .*data"):
+            async with own(tmp_path / "data"):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert owner(tmp_path / "data") is None
 
 
 async def test_an_owner_file_that_leads_elsewhere_is_not_followed(tmp_path):

@@ -37,7 +37,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 #: Milliseconds to wait for whoever holds the file for a moment.
 BUSY = 5000
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: Whatever a sync failed for, what the disk has kept is not known.
 _SYNCS = frozenset({apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC})
@@ -134,7 +134,7 @@ def lacks_space(connection: apsw.Connection, error: apsw.Error) -> bool:
     if getattr(error, "extendedresult", 0) in _SYNCS:
         return False
     return isinstance(error, apsw.FullError) or (
-        isinstance(error, apsw.IOError | apsw.CantOpenError) and connection.system_errno in _FULL
+        isinstance(error, apsw.IOError | apsw.CantOpenError) and connection.system_errno in FULL
     )
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import anyio
 
 from holdfast.core.messages import lone
-from holdfast.errors import ConfigError, DataInUse
-from holdfast.stores.database import make_folder
+from holdfast.errors import ConfigError, DataInUse, HoldfastError
+from holdfast.stores.database import FULL, make_folder, no_space
 
 FILE = "owner"
 
@@ -61,7 +61,7 @@ async def own(
     pin: str = "",
 ) -> AsyncIterator[None]:
     """Own the directory, made if need be, and that of the journal if it is elsewhere. Raises
-    DataInUse, or ConfigError if one is unfit."""
+    DataInUse, StoreFull, or ConfigError if one is unfit."""
     usual = folder / _JOURNAL
     file = journal or usual
     where = "" if file == usual else file
@@ -84,7 +84,10 @@ async def _own(folder: Path, journal: Path, said: str) -> AsyncIterator[None]:
         raise _unfit(folder, error) from error
     try:
         await _take(lock, folder)
-        lock.write(said)
+        try:
+            lock.write(said)
+        except OSError as error:
+            raise _unfit(folder, error) from error
         try:
             yield
         finally:
@@ -217,5 +220,7 @@ def prepare(folder: Path, journal: Path | None = None) -> None:
         raise _unfit(folder, error) from error
 
 
-def _unfit(folder: Path, error: OSError) -> ConfigError:
+def _unfit(folder: Path, error: OSError) -> HoldfastError:
+    if error.errno in FULL:
+        return no_space(folder)
     return ConfigError(f"the data directory {folder} cannot be used: {error.strerror}")
