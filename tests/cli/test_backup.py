@@ -1,4 +1,5 @@
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -7,6 +8,8 @@ from contextlib import suppress
 
 import apsw
 import pytest
+
+from tests.cli.conftest import HOLDFAST, PATIENCE
 
 
 def test_a_copy_is_made_beside_a_live_owner_and_restored_by_putting_it_in_place(
@@ -65,6 +68,17 @@ def test_what_is_no_file_to_write_is_a_sentence(command, keep, tmp_path):
         done = command("backup", "--force", target)
         assert (done[0], done[1]) == (code, "")
         assert done[2].startswith(f"holdfast: {target} ") and done[2].count("\n") == 1
+
+
+def test_a_copy_for_which_there_is_no_space_is_said_to_have_none(keep, tmp_path):
+    keep()
+    # Where nothing may be mounted, files may not grow instead.
+    backup = shlex.join([*HOLDFAST, "backup", str(tmp_path / "copy.db")])
+    command = ["sh", "-c", f"ulimit -f 8; exec {backup}"]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, text=True, check=False)
+    assert done.returncode == 74
+    assert done.stderr.endswith("copy.db cannot be written: No space left on device\n")
+    assert not list(tmp_path.glob("*copy*")) + list(tmp_path.glob(".holdfast-*"))
 
 
 def test_a_name_that_is_no_text_will_do(holdfast, keep, tmp_path):

@@ -6,6 +6,7 @@ nobody's way. Nothing here changes what is stored.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -29,7 +30,7 @@ from holdfast.errors import (
     SchemaTooNew,
     StoreError,
 )
-from holdfast.stores.database import open_reader, refuse_remains, scripts
+from holdfast.stores.database import lacks_space, open_reader, refuse_remains, scripts
 from holdfast.stores.packing import unpress
 from holdfast.stores.reading import THERE, Stored, ends, has_packs, stored
 
@@ -403,6 +404,11 @@ def _copy(source: apsw.Connection, partial: Path) -> None:
             source.execute("select count(*) from run").fetchall()
             while not backup.done:
                 backup.step(_PAGES)
+    except apsw.Error as error:
+        if lacks_space(copy, error):
+            # Its own words are those of a connection that knows of no error.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
     finally:
         copy.close()
 
