@@ -155,7 +155,8 @@ async def test_who_tells_a_server_twice_does_not_wait(tmp_path, number):
             await events.until("server.draining")
             began = monotonic()
             server.process.send_signal(number)
-            with pytest.raises(aiohttp.ClientPayloadError):
+            # Some take a connection that is merely closed for the end of what was sent.
+            with pytest.raises(aiohttp.ClientPayloadError, match="ConnectionResetError"):
                 await events.all()
         assert await server.gone() == 128 + number
         assert monotonic() - began < 15

@@ -220,6 +220,7 @@ async def _heed_signals(app: App, serving: Serving, seconds: float, tasks: TaskG
             break
         async for number in signals:
             # Whoever asks twice does not want to wait; what is on record is there.
+            serving.break_off()
             os._exit(128 + number)
 
 

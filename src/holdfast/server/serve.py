@@ -31,7 +31,7 @@ from holdfast.server.later import Later
 from holdfast.server.openai.streams import see_off_the_deserted
 from holdfast.server.problems import too_many
 from holdfast.server.service import Service
-from holdfast.server.streams import PIECE, look_after
+from holdfast.server.streams import PIECE, leave_all, look_after
 
 #: Connections that may wait to be taken up.
 BACKLOG = 4096
@@ -301,6 +301,10 @@ class Serving:
     def leave(self) -> None:
         """What is under way has ended, or may not take longer."""
         self._drained.set()
+
+    def break_off(self) -> None:
+        """What is being told has no end, as the process is about to be gone."""
+        leave_all(self._service)
 
 
 def _routes(service: Service, about: About) -> App:

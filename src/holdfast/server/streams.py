@@ -257,8 +257,13 @@ async def look_after(service: Service) -> None:
                     stream.leave()
                 elif stream.quiet(now):
                     tasks.start_soon(stream.show_life)
-        for stream in tuple(service.readers):
-            stream.leave()
+        leave_all(service)
+
+
+def leave_all(service: Service) -> None:
+    """At once, and without a word."""
+    for stream in tuple(service.readers):
+        stream.leave()
 
 
 async def _warn(service: Service, tasks: TaskGroup) -> None:
