@@ -356,6 +356,21 @@ def test_a_server_that_was_killed_is_waited_for(tmp_path, at_terminal, holdfast,
     assert follower.seen.count("I would like to keep") == 1
 
 
+def test_who_leaves_while_the_server_is_gone_is_told_that_the_run_is_not(
+    tmp_path, at_terminal, holdfast, monkeypatch
+):
+    monkeypatch.setenv("HOLDFAST_API_KEY", KEY)
+    with serving(tmp_path / "data") as (url, process):
+        terminal = at_terminal("run", "hello", "--pace", "1", "--url", url)
+        terminal.expect("I would like to keep")
+        process.kill()
+        terminal.expect("it is asked again").send(signal.SIGINT)
+        assert terminal.end() == 74
+    run_id = json.loads(holdfast("runs", "--json", "--data", str(tmp_path / "data")).stdout)["run"]
+    told = " ".join(terminal.seen.split())
+    assert f"! left to the server, which may go on with it: holdfast show {run_id[:12]}" in told
+
+
 async def test_a_server_that_is_gone_for_good_is_given_up(monkeypatch):
     monkeypatch.setattr(module, "GONE", 0.0)
     with pytest.raises(StoreUnavailable, match="does not answer"):

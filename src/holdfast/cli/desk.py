@@ -25,7 +25,7 @@ from holdfast.config import Settings
 from holdfast.core.events import RunAccepted, StopRequested
 from holdfast.core.session import SessionState
 from holdfast.engine.means import random_id
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, StoreUnavailable
 from holdfast.models.demo import DemoModel
 
 _INTERRUPTED = "another message came first"
@@ -171,7 +171,13 @@ class Desk:
             first = ahead if ahead != run_id else ""
             return await attend(self._attendant(there, ask=ask, ahead=first), run_id)
 
-        return self._said(anyio.run(see_through))
+        try:
+            return self._said(anyio.run(see_through))
+        except StoreUnavailable:
+            # What was said to it last may not have got there, a stop included.
+            left = f"! left to the server, which may go on with it: holdfast show {short(run_id)}"
+            self._notes.line(left, "yellow")
+            raise
 
     def _carry(self, run_ids: Sequence[str], attend: Callable[[App], Awaitable[int]]) -> int:
         self._run_id = run_ids[-1]
