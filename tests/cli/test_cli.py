@@ -143,6 +143,26 @@ def test_ctrl_c_while_things_are_loaded_is_no_traceback(monkeypatch):
     assert exit_code() == 130
 
 
+def test_ctrl_c_where_nothing_can_be_raised_is_not_lost():
+    """As in what the interpreter calls when a lock of a module that was loaded goes away."""
+    program = """if True:
+        from holdfast import cli
+
+        class Loaded:
+            def __del__(self):
+                raise KeyboardInterrupt
+
+        def run(tokens):
+            Loaded()
+            return 0
+
+        cli._run = run
+        cli.main()
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def test_a_reader_that_went_away_hears_nothing_more(monkeypatch, tmp_path):
     def broken(tokens):
         raise BrokenPipeError

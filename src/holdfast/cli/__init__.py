@@ -52,6 +52,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
     """Run the command in `tokens`, or in the process's own arguments, and exit."""
     # What is loaded stays: to look for garbage among it again and again slows down every start.
     gc.set_threshold(400_000, 20, 100)
+    if tokens is None:
+        sys.unraisablehook = _heed
     try:
         code = _run(sys.argv[1:] if tokens is None else tokens)
         # Now, while it can still be said that it did not work.
@@ -64,6 +66,14 @@ def main(tokens: Sequence[str] | None = None) -> None:
     except OSError as error:
         code = _complain(_trouble(error), code=74)
     sys.exit(code)
+
+
+def _heed(lost: sys.UnraisableHookArgs) -> None:
+    """A Ctrl-C in the middle of what the interpreter does by itself, as it does while it loads things,
+    can be raised to nobody and would be forgotten."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        os._exit(130)
+    sys.__unraisablehook__(lost)
 
 
 def _trouble(error: OSError) -> str:
