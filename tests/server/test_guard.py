@@ -282,7 +282,7 @@ async def test_an_error_of_ours_is_answered_without_details(caplog):
         found = await ask(here, "/wrong", BEARER)
         assert (found.status, found.error["message"]) == (400, "that will not do")
         found = await ask(here, "/full", BEARER)
-        assert (found.status, found.error["code"]) == (503, "store_full")
+        assert (found.status, found.error["code"]) == (507, "journal_full")
     assert [record.getMessage() for record in noted(caplog)] == ["GET /boom failed"]
     assert noted(caplog)[0].exc_info[0] is ValueError
 

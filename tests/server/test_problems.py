@@ -90,7 +90,7 @@ def test_a_body_is_the_envelope_with_all_four_fields():
         (ApprovalSettled("ap_1", "expired"), (409, "approval_settled", None)),
         (ApprovalAmbiguous(["ap_1", "ap_2"]), (409, "approval_ambiguous", None)),
         (Conflict("not now"), (409, "conflict", None)),
-        (StoreFull("no space"), (503, "store_full", "5")),
+        (StoreFull("no space"), (507, "journal_full", "5")),
         (StoreUnavailable("away"), (503, "store_unavailable", "1")),
         (StoreError("odd"), (503, "store_unavailable", "1")),
         (LeaseLost("run_1"), (503, "store_unavailable", "1")),
@@ -114,7 +114,7 @@ def test_a_run_that_takes_no_more_says_so_in_the_words_of_what_was_asked(error):
 def test_all_other_errors_are_answered_the_same_everywhere(asked):
     assert answer(NotFound("run", "x"), asked=asked) == (404, "run_not_found", None)
     assert answer(NothingPending("x"), asked=asked) == (409, "approval_not_pending", None)
-    assert answer(StoreFull("x"), asked=asked) == (503, "store_full", "5")
+    assert answer(StoreFull("x"), asked=asked) == (507, "journal_full", "5")
 
 
 def test_an_ambiguous_answer_is_told_which_approvals_there_are():

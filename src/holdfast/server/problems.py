@@ -125,7 +125,7 @@ TABLE: Mapping[type[Exception], Row] = {
     ApprovalAmbiguous: Row(409, "approval_ambiguous"),
     Conflict: Row(409, "conflict"),
     StoreError: Row(503, "store_unavailable", OURS, 1, _UNAVAILABLE),
-    StoreFull: Row(503, "store_full", OURS, 5, _FULL),
+    StoreFull: Row(507, "journal_full", OURS, 5, _FULL),
     # Coming back will not mend it.
     JournalDamaged: Row(500, "journal_damaged", OURS, says=_DAMAGED),
     Exception: Row(500, "internal_error", OURS, says=_UNEXPECTED),

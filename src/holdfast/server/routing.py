@@ -70,7 +70,7 @@ def heads(*names: str) -> Sequence[ResponseHeader]:
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    every = (400, 401, 403, 408, 413, 414, 421, 429, 431, 500, 503)
+    every = (400, 401, 403, 408, 413, 414, 421, 429, 431, 500, 503, 507)
     return {
         status: ResponseSpec(data_container=Envelope, description="Why not.")
         for status in sorted({*every, *statuses})
