@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from holdfast.cli.question import Question, choose
+from holdfast.cli.question import Question, choose, show_open
 from holdfast.cli.terminal import Terminal
 from holdfast.core.events import ApprovalRequested
 
@@ -96,6 +96,15 @@ async def test_what_no_rule_can_cover_cannot_be_allowed_for_longer():
     asked, paper = question("always", "session", "once", subject="x")
     assert await asked.ask() == "once"
     assert paper.getvalue().count("is none of the answers") == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "answers"), [("5 euros", "once|session|always|deny"), ("", "once|deny")]
+)
+def test_who_is_not_asked_here_is_told_the_answers_that_can_be_given(key, answers):
+    request = ApprovalRequested(approval_id="apr_1", call_id="call_1", tool="pay", key=key)
+    show_open(request, "run_1", Terminal(paper := io.StringIO()))
+    assert f"Answer: holdfast approve run_1 apr_1 {answers}\n" in paper.getvalue()
 
 
 async def test_a_long_subject_is_shown_whole_and_marked_on_every_line(monkeypatch):

@@ -24,7 +24,7 @@ def test_a_question_is_shown_with_how_to_answer_it(command, keep):
     _, output, _ = command("show", run_id)
     assert "ask waits for an approval" in output
     assert '? ask needs your approval\n  Why: it asks\n  │ {"sum":5}\n' in output
-    answer = rf"Answer: holdfast approve {run_id[:12]} apr_\w{{8}} once\|session\|always\|deny"
+    answer = rf"Answer: holdfast approve {run_id[:12]} apr_\w{{8}} once\|deny"
     assert re.search(answer, output)
     assert "interrupted" not in output
 

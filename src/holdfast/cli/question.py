@@ -81,7 +81,8 @@ def show_open(
     """The same, and how to answer it, for whoever is not asked here."""
     show_request(request, terminal)
     where = f" --url {url}" if url else ""
-    answer = f"{short(run_id)} {request.approval_id[:12]} once|session|always|deny{where}"
+    answers = "once|session|always|deny" if _may_stand(request) else "once|deny"
+    answer = f"{short(run_id)} {request.approval_id[:12]} {answers}{where}"
     terminal.line(f"  Answer: holdfast approve {answer}")
 
 
