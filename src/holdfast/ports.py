@@ -60,12 +60,13 @@ class ListPlace(NamedTuple):
 
 class SessionEntry(Struct, frozen=True):
     """A session in a list. `run` tells how it is: the one under way, or else the last. `live` are its
-    runs that have not ended: the one under way, and those that wait behind it."""
+    runs that have not ended. It is `busy` unless all of these were set aside: for them nobody waits."""
 
     session_id: str
     state: SessionState
     run: Entry | None
     live: int
+    busy: bool = False
 
     @property
     def place(self) -> ListPlace:
@@ -108,10 +109,9 @@ class Journal(Protocol):
         With `once`, raises AlreadyAccepted if that very request was, and KeyReused if another was
         under that key, for a day; neither if it is the `latest` that counts.
 
-        A run of a session is added to it in the same step, which creates the session if there is
-        none, and is not ready before every earlier run of it has ended. With `alone`, raises
-        SessionBusy if one has not; with `stop`, that is wished for the one whose turn it is, in the
-        same step. Raises SessionGone.
+        In the same step a run of a session is added to it, which creates the session if there is none,
+        and `stop` is wished for the one whose turn it is. It is not ready before every earlier run of it
+        has ended; with `alone`, raises SessionBusy if one has not. Raises SessionGone.
         """
         ...
 

@@ -214,6 +214,18 @@ async def test_who_wants_no_waiting_is_refused():
         assert busy.value.run_id == first.run_id
 
 
+@pytest.mark.parametrize("later", [(), ("one", "two")])
+async def test_one_that_was_set_aside_keeps_nobody_out_who_wants_no_waiting(later):
+    store = MemoryStore()
+    await store.accept("aside", replace(ACCEPTED, session_id="ses_1"))
+    (lease,) = await store.claim("a", ttl=60.0)
+    await store.release(lease, seen=1, ready_in=600.0, aside=True)
+    async with stage(ScriptedModel(*[["a"]] * 3), store=store) as play:
+        await dialogue(play, *later)
+        sent = await play.say("now", busy="reject")
+        assert (await play.ended(sent.run_id)).output == "a"
+
+
 async def test_only_so_many_wait_in_one_session():
     async with stage(ScriptedModel(["a", LONG])) as play:
         for number in range(MOST_WAITING + 1):

@@ -106,7 +106,7 @@ class Sessions:
         if entry and entry.run and entry.live:
             if busy == "steer" and await self._steer(entry.run.run_id, accepted, blobs, once):
                 return Sent(entry.run.run_id, "steered")
-            if busy == "reject":
+            if busy == "reject" and entry.busy:
                 raise SessionBusy(accepted.session_id, entry.run.run_id)
             if entry.live > MOST_WAITING:
                 raise Conflict(f"{entry.live - 1} messages wait in this session already")

@@ -420,13 +420,15 @@ class MemoryStore:
         self._session_watchers.announce([session_id])
 
     def _session_entry(self, session_id: str, session: Session) -> SessionEntry:
-        telling = self._front(session_id) or (session.runs[-1] if session.runs else "")
+        front = self._front(session_id)
+        telling = front or (session.runs[-1] if session.runs else "")
         log = self._runs[telling].log if telling else []
         return SessionEntry(
             session_id,
             session.state,
             Entry(telling, log[0], log[-1]) if log else None,
             sum(not self._runs[id].ended for id in session.runs),
+            busy=bool(front),
         )
 
     def _grant(self, run_id: str, worker: str, ttl: float) -> Lease:

@@ -289,8 +289,9 @@ def _entry(
         "select key, id from run where session = ? and session != '' order by ordinal desc limit 1",
         (session_id,),
     ).get
-    telling = next((run for run in live if run[1] not in aside), last)
-    return SessionEntry(session_id, state, entry_of(db, *telling) if telling else None, len(live))
+    front = next((run for run in live if run[1] not in aside), None)
+    told = entry_of(db, *(front or last)) if last else None
+    return SessionEntry(session_id, state, told, len(live), busy=front is not None)
 
 
 def _find(db: apsw.Connection, session_id: str) -> _Row:

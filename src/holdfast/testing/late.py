@@ -65,7 +65,7 @@ class LateStore:
         live = [member for member in reversed(members) if not member.ended]
         telling = next((m for m in (*live, *members)), None)
         run = await self._entry(telling.run_id) if telling else None
-        return SessionEntry(session_id, state, run, len(live))
+        return SessionEntry(session_id, state, run, len(live), busy=bool(live))
 
     async def members(
         self, session_id: str, *, before: int | None = None, limit: int = 20
