@@ -229,6 +229,26 @@ async def test_of_many_requests_those_before_the_rubbish_are_answered():
         assert await client.closed()
 
 
+@pytest.mark.parametrize("whole", [1, 3])
+async def test_a_request_that_is_rubbish_is_not_answered_before_those_ahead_of_it(whole):
+    async with serving() as here, connected(here) as client:
+        rubbish = request("/echo", BEARER, *CHUNKED, method="POST", body=b"rubbish\r\n")
+        await client.write(request("/echo", BEARER) * whole + rubbish)
+        for _ in range(whole):
+            assert (await client.read()).status == 200
+        assert await client.closed()
+
+
+async def test_nor_is_it_answered_into_their_stream():
+    async with serving() as here, connected(here) as client:
+        await client.write(request("/events?hold", BEARER))
+        await client._until(b"data: 1\n\n")
+        await client.write(request("/echo", *CHUNKED, method="POST", body=b"rubbish\r\n"))
+        with pytest.raises(EOFError) as cut:
+            await client.read()
+        assert cut.value.args == (b"data: 1\n\n",)
+
+
 async def test_a_request_that_is_rubbish_itself_is_refused():
     async with serving() as here, connected(here) as client:
         await client.write(request("/echo", BEARER, *CHUNKED, method="POST", body=b"rubbish\r\n"))

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from httptools import HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.server.guard import HEAD_LIMIT, SAFE, TLS, head_too_large, headers_of
 from holdfast.server.problems import Problem, malformed
@@ -30,6 +30,8 @@ class Connection(HttpToolsProtocol):
     _passed = False
     #: Runs as long as a head is on its way.
     _slow: TimerHandle | None = None
+    #: The request that is being answered, or was last; `cycle` is the one that came last.
+    _begun: RequestResponseCycle
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -76,6 +78,10 @@ class Connection(HttpToolsProtocol):
             self.headers.append((b"host", self.url))
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._begun = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_body(self, body: bytes) -> None:
         self._passed = True
         super().on_body(body)
@@ -119,6 +125,10 @@ class Connection(HttpToolsProtocol):
 
     def refuse(self, refusal: Problem) -> None:
         self._have_the_head()
+        if self.pipeline and self.cycle.more_body:
+            # It is not whole and its turn has not come: those before it are answered, and it is not.
+            self.pipeline.popleft()
+            self.cycle = self.pipeline[0][0] if self.pipeline else self._begun
         started = self._answering() and self.cycle.response_started
         if self._answering() and not started and not self.cycle.more_body:
             # The request before it is whole and is being carried out: whoever sent it is told of that.
