@@ -104,6 +104,17 @@ async def test_rubbish_behind_a_request_is_not_answered_into_its_stream():
         assert cut.value.args == (b"data: 1\n\n",)
 
 
+async def test_who_hangs_up_with_more_on_the_line_is_gone_for_what_is_being_answered():
+    async with serving() as here:
+        async with connected(here) as client:
+            await client.write(request("/events?hold", BEARER) + request("/echo", BEARER))
+            await client._until(b"data: 1\n\n")
+            assert len(here.server.server_state.tasks) == 1
+        with anyio.fail_after(5):
+            while here.server.server_state.tasks:
+                await anyio.sleep(0.01)
+
+
 async def test_two_requests_on_one_line_are_two():
     async with serving() as here, connected(here) as client:
         posted = request("/echo", BEARER, JSON, length(2), method="POST", body=b"{}")

@@ -1,8 +1,9 @@
 """A line to somebody, guarded where no app can be: before there is a request, and behind one.
 
 uvicorn holds a head of any length for any time, forgets a host that is named in the address itself,
-takes what comes behind a body for headers, and the body of who would rather speak otherwise for the next
-request, and answers what is no HTTP in words of its own.
+takes what comes behind a body for headers, and the body of who would rather speak otherwise for the
+next request, tells only the last request on a line that it is lost, and answers what is no HTTP in words
+of its own.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._have_the_head()
         super().connection_lost(exc)
+        if self.pipeline:
+            # Or whoever answers an earlier one goes on for nobody.
+            self._begun.disconnected = True
+            self._begun.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         self._passed = False
