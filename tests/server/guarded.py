@@ -114,6 +114,8 @@ async def serving(
             log_config=None,
             access_log=False,
             server_header=False,
+            # Longer than a test waits: what is to be closed is seen to be.
+            timeout_keep_alive=60,
         )
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:

@@ -234,7 +234,8 @@ async def test_a_websocket_is_refused():
         await client.write(request("/echo", BEARER, *upgrade, "Sec-WebSocket-Key: eA=="))
         found = await client.read()
         assert (found.status, found.error["code"]) == (400, "websocket_not_supported")
-        assert await client.closed()
+        await client.write(request("/health"))
+        assert (await client.read()).status == 200
     sent = await call({"type": "websocket"}, [{"type": "websocket.connect"}])
     assert sent == [{"type": "websocket.close", "code": 1008}]
 

@@ -156,6 +156,7 @@ async def test_a_body_is_json_or_none():
     async with serving() as here:
         good = ["application/json", "Application/JSON", "application/json; charset=utf-8"]
         good += ["application/json ;x", 'application/json; x="y"; charset="UTF-8"']
+        good.append("application/json; x-charset=latin-1")
         bad = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
         bad += [
             "",
