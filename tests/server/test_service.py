@@ -14,7 +14,9 @@ from holdfast.calls.tasks import task_group
 from holdfast.config import Settings
 from holdfast.core.events import InputAdded, StopRequested
 from holdfast.core.messages import Text, UserMessage, plain
+from holdfast.core.secrets import Secrets
 from holdfast.core.session import SessionCreated
+from holdfast.engine.runs import Runs
 from holdfast.engine.sessions import MOST_WAITING
 from holdfast.errors import NotFound, RunFinished, RunStopping, SessionGone
 from holdfast.ports import Review
@@ -571,6 +573,29 @@ async def test_a_message_to_the_run_under_way_is_heard_once_however_often_it_com
         assert heard(served) == ["hello", "psst"]
         assert len((await served.service.list({})).data) == 1
         assert (await say(served, "psst", on_busy="steer")).how == "started"
+
+
+async def test_a_message_that_began_a_run_is_not_taken_for_one_that_was_said_to_it_since(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        first = await begun(served, on_busy="steer", key="k")
+        assert (await say(served, "psst", on_busy="steer")).how == "steered"
+        assert await say(served, on_busy="steer", key="k") == (first, True, "started")
+        await ended(served.service, first)
+
+
+async def test_a_message_under_a_key_and_the_id_of_another_is_that_one_or_is_refused(inside):
+    async with inside(ScriptedModel(["one", Silence(20)], ["two"])) as served:
+        secrets = Secrets(["hunter2hunter2"])
+        means = replace(served.app.means, secrets=secrets)
+        served.service = Service(Runs(means), means, served.settings)
+        first = await begun(served)
+        psst = {"text": "psst, hunter2hunter2", "on_busy": "steer", "message_id": "mine"}
+        assert await say(served, **psst, key="k") == (first, False, "steered")
+        assert await say(served, **psst, key="l") == (first, True, "steered")
+        with pytest.raises(Problem) as refusal:
+            await say(served, **{**psst, "text": "other"}, key="m")
+        assert refusal.value.code == "idempotency_key_conflict"
+        await ended(served.service, first)
 
 
 async def test_a_key_of_a_message_to_the_run_under_way_stands_for_that_message(inside):
