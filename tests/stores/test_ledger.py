@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.codec import encode
 from holdfast.core.events import InputAdded, RunCancelled, RunCompleted, StopRequested, ToolFinished
 from holdfast.core.messages import Text
-from holdfast.core.session import SessionDeleted
+from holdfast.core.session import SessionDeleted, SessionRenamed
 from holdfast.errors import Conflict, InvalidRequest, LeaseLost, NotFound, RunFinished, StoreFull
 from holdfast.stores.batch import MOST_BYTES, pack_events
 from holdfast.stores.database import open_writer
@@ -197,10 +197,12 @@ def test_on_a_full_disk_nothing_begins_and_what_is_under_way_may_end(world):
     ledger = world()
     lease = held(ledger)
     ledger.append(lease, batch(STARTED, CALLED), seen=1)
-    ledger.accept("run_2", batch(ACCEPTED))
+    ledger.accept("run_2", batch(replace(ACCEPTED, session_id="ses_1")))
     ledger.full = True
     with pytest.raises(StoreFull):
         ledger.accept("run_3", batch(ACCEPTED))
+    with pytest.raises(StoreFull):
+        ledger.note("ses_1", [SessionRenamed(title="x")])
     for event in (said("a"), CALLED, STARTED):
         with pytest.raises(StoreFull):
             ledger.append(lease, batch(event), seen=3)
@@ -208,6 +210,7 @@ def test_on_a_full_disk_nothing_begins_and_what_is_under_way_may_end(world):
     ledger.wish("run_1", batch(StopRequested()), seen=0)
     ledger.append(lease, batch(ToolFinished(call_id="c", outcome="ok")), seen=4)
     ledger.append(lease, batch(RunCompleted()), seen=5)
+    ledger.note("ses_1", [SessionDeleted()])
 
 
 def test_an_expired_claim_that_wrote_nothing_is_an_orphan_too(world):

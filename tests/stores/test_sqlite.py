@@ -319,10 +319,11 @@ async def test_a_folder_that_cannot_be_used_is_told_in_words(tmp_path):
             pass
 
 
-async def test_a_run_that_went_with_its_session_ends_unseen_in_the_next_process_too(path):
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_run_that_was_deleted_ends_unseen_in_the_next_process_too(path, alone):
     async with open_sqlite(path) as store:
         await store.accept("run_1", replace(ACCEPTED, session_id="ses_1"))
-        await store.note("ses_1", SessionDeleted())
+        await (store.delete("run_1") if alone else store.note("ses_1", SessionDeleted()))
     async with open_sqlite(path) as store:
         (lease,) = await store.claim("a", ttl=60.0)
         await store.append(lease, STARTED, RunCancelled(), seen=2)
