@@ -111,6 +111,7 @@ def test_an_origin_is_spelled_as_a_browser_spells_it(written, meant):
         ("http://127.0.0.1:8642", "http://127.0.0.1.example.org:8642", False),
         ("http://127.0.0.1:8642", "", False),
         ("http://127.0.0.1:8642", "what?", False),
+        ("what?", "what?", False),
         ("http://127.0.0.1:8642", "http://127.0.0.1:many", False),
     ],
 )

@@ -143,3 +143,7 @@ async def test_the_key_of_a_session_is_said_again(inside, path, asked):
             named = {"X-Hermes-Session-Key": "k"}
             answer = await served.post(path, {**asked, "stream": stream}, headers=named)
             assert answer.headers["x-hermes-session-key"] == "k"
+        named = {"X-Hermes-Session-Key": "k" * 257}
+        refused = await served.post(path, asked, headers=named)
+        assert (refused.status, refused.error["code"]) == (400, "invalid_session_key")
+        assert len((await served.get("/v1/runs")).json["data"]) == 2
