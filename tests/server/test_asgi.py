@@ -129,6 +129,8 @@ async def test_what_may_be_asked_is_told_alike_to_who_asks_and_to_who_asks_wrong
         assert (asked.status, asked.body) == (204, b"")
         assert asked.headers["allow"] == (await served.ask("PUT", path)).headers["allow"]
         assert "GET" in asked.headers["allow"]
+        heads = (await served.ask("HEAD", path)).status != 405
+        assert ("HEAD" in asked.headers["allow"]) is heads
 
 
 @pytest.mark.parametrize(("configured", "told"), [(404, 404), (200, 200)])
@@ -206,7 +208,7 @@ async def test_an_address_that_leads_nowhere_is_told_in_our_own_words(inside):
         ("DELETE", "/v1/runs", {"GET", "POST"}),
         ("PUT", "/v1/runs/run_1", {"GET"}),
         ("GET", "/v1/runs/run_1/stop", {"POST"}),
-        ("POST", "/health", {"GET"}),
+        ("POST", "/health", {"GET", "HEAD"}),
     ],
 )
 async def test_a_wrong_method_is_told_which_would_be_right(inside, method, path, allowed):

@@ -21,6 +21,7 @@ from holdfast.server.about import About
 from holdfast.server.carry import CARRY_ROUTES
 from holdfast.server.compat_sessions import COMPATIBLE_ROUTES
 from holdfast.server.conversations import Conversations
+from holdfast.server.guard import OPEN
 from holdfast.server.lane import Started, Stopping, start
 from holdfast.server.openai.chat_routes import CHAT_ROUTES
 from holdfast.server.openai.response_routes import RESPONSE_ROUTES
@@ -409,7 +410,9 @@ def _methods(request: Ask) -> list[str]:
     """What may be asked at this address."""
     words = request.scope["path"].strip("/").split("/")
     fitting = (route for route in request.app.routes if _fits(route.path_components, words))
-    return sorted(method for route in fitting for method in getattr(route, "methods", ()))
+    methods = {method for route in fitting for method in getattr(route, "methods", ())}
+    # What is open can be asked for without wanting to read it.
+    return sorted({*methods, "HEAD"} if request.scope["path"] in OPEN else methods)
 
 
 def _fits(components: Sequence[object], words: Sequence[str]) -> bool:
