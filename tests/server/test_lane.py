@@ -126,9 +126,10 @@ async def test_what_a_client_calls_its_session_comes_back_to_the_byte_and_has_an
         assert answer.headers["x-hermes-session-key"] == "käse:日本"
         status = (await served.get(f"/v1/runs/{answer.json['run_id']}")).json
         assert status["session_id"] == "größe 日本"
-        named["x-hermes-session-key"] = "x" * 257
+        named["x-hermes-session-key"] = "é" * 129
         answer = await served.post(path, {"input": "hi"}, headers=named)
         assert (answer.status, answer.error["code"]) == (400, "invalid_session_key")
+        assert answer.error["message"] == "Session key too long: it has more than 256 bytes"
         assert len((await served.get("/v1/runs")).json["data"]) == 1
 
 

@@ -240,7 +240,7 @@ def session_key(headers: Mapping[str, str]) -> str:
     """What a client calls the key of its session: it is said again, and means nothing here."""
     value = headers.get("X-Hermes-Session-Key", "")
     if len(value) > LONGEST_NAME:
-        words = f"Session key too long: it has more than {LONGEST_NAME} characters"
+        words = f"Session key too long: it has more than {LONGEST_NAME} bytes"
         raise malformed(words, code="invalid_session_key")
     return value
 
