@@ -7,7 +7,7 @@
              the words are, first without those who stare, then with them; and what memory they take
   restless   so many follow a run, break off after three frames and come back, so many times. How
              late the words are for somebody who stays; and how long it takes after the last has
-             left until the server has no more sockets and threads than before
+             left until the server has no more sockets than before, and few more threads
 
 The server, the model that says words and the one that floods are a process each. Exits 1 if a limit
 is passed. Tells how much of the machine others had meanwhile.
