@@ -34,6 +34,7 @@ async def test_a_message_is_found_in_the_run_that_it_began_or_was_said_to():
     store = MemoryStore()
     await store.accept("run_1", accepted("a"))
     await store.wish("run_1", InputAdded(parts=WORDS, message_id="b"))
+    await store.wish("run_1", InputAdded(parts=WORDS))
     assert await find(store, "s", "a") == Repeat("run_1", WORDS, added=False)
     assert await find(store, "s", "b") == Repeat("run_1", WORDS, added=True)
     assert await find(store, "s", "c") is None

@@ -333,6 +333,20 @@ def test_one_behind_another_that_is_gone_may_begin(world):
 # --- runs that are deleted
 
 
+def test_a_session_whose_deletion_fails_keeps_its_runs_as_they_were(world):
+    ledger = world()
+    ledger.accept("run_1", batch(replace(ACCEPTED, session_id="ses_1")))
+    before = deepcopy(ledger._roster.runs)
+    ledger.flush()
+    ledger.begin()
+    with pytest.raises(ZeroDivisionError), ledger._db:
+        ledger.note("ses_1", [SessionDeleted()])
+        assert ledger.written == {"run_1": ()}
+        1 / 0  # noqa: B018
+    ledger.undo()
+    assert ledger._roster.runs == before
+
+
 def test_a_deletion_that_fails_leaves_memory_as_it_was(world):
     ledger = world()
     held(ledger)
