@@ -136,6 +136,7 @@ def test_what_cannot_be_taken_in_is_one_sentence(command, request, file, code, s
 def test_nothing_is_taken_from_nothing(command, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     assert command("journal", "import", "-")[:2] == (0, "0 runs taken in\n")
+    sys.stdin.close()
 
 
 def test_its_help_lists_what_can_be_done(command):
