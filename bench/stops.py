@@ -165,18 +165,30 @@ class Model:
 
 @asynccontextmanager
 async def modelling() -> AsyncIterator[Model]:
-    async with await anyio.open_process(
-        [sys.executable, __file__, "--model"], stderr=sys.stderr
-    ) as process:
+    async with beside_us("--model") as process:
         yield Model(process, await heard_from(process))
-        process.terminate()
+
+
+@asynccontextmanager
+async def beside_us(*arguments: str) -> AsyncIterator[anyio.abc.Process]:
+    """Part of this, in a process of its own."""
+    command = [sys.executable, __file__, *arguments]
+    async with await anyio.open_process(command, stderr=sys.stderr) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 async def heard_from(process: anyio.abc.Process, asked: bytes = b"") -> str:
     assert process.stdin is not None and process.stdout is not None
     if asked:
         await process.stdin.send(asked)
-    return (await process.stdout.receive()).decode().strip()
+    heard = b""
+    while not heard.endswith(b"\n"):
+        # A line may come in two pieces.
+        heard += await process.stdout.receive()
+    return heard.decode().strip()
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -235,10 +247,8 @@ def be_the_floor(file: str) -> None:
 
 @asynccontextmanager
 async def on_the_floor(folder: Path, rest: float) -> AsyncIterator[Floor]:
-    command = [sys.executable, __file__, "--floor", str(folder / "page")]
-    async with await anyio.open_process(command, stderr=sys.stderr) as process:
+    async with beside_us("--floor", str(folder / "page")) as process:
         yield Floor(process, rest)
-        process.terminate()
 
 
 @asynccontextmanager
@@ -253,8 +263,7 @@ async def serving(folder: Path, url: str, phase: str, rest: float) -> AsyncItera
             approval="yolo" if phase == "command" else "ask",
         )
     )
-    command = [sys.executable, __file__, "--serve", str(folder / "data"), str(config), phase]
-    async with await anyio.open_process(command, stderr=sys.stderr) as server:
+    async with beside_us("--serve", str(folder / "data"), str(config), phase) as server:
         where = await heard_from(server)
         key = (folder / "data" / "api_key").read_text().strip()
         async with aiohttp.ClientSession(
@@ -265,7 +274,6 @@ async def serving(folder: Path, url: str, phase: str, rest: float) -> AsyncItera
             async with http.get("/v1/runs") as response:
                 await response.read()  # what is loaded only now is loaded
             yield Client(http, rest)
-        server.terminate()
 
 
 class Taken(NamedTuple):
