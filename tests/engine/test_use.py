@@ -14,6 +14,7 @@ from holdfast.engine.use import (
     LONGEST_TRACE,
     MOST_TRACES,
     PROGRESS_LIMIT,
+    look_again,
     review,
     review_all,
     shortened,
@@ -327,6 +328,19 @@ async def test_what_is_not_to_the_byte_what_a_person_agreed_to_does_not_start(no
     result, effects = await came_of(started_twice(ASK, now), answer="once")
     assert (result.outcome, effects) == ("refused", [])
     assert result.output.startswith("not run: ")
+
+
+async def test_what_is_said_of_a_call_by_then_keeps_nothing_of_a_secret_where_it_is_cut_short():
+    def picky(arguments):
+        raise ToolError("x" * (MOST_WORDS - 10) + KEY)
+
+    async with stage(ScriptedModel([Call("pay")]), ScriptedTool(review=ASK)) as play:
+        run_id = await play.start()
+        await play.until(run_id, ApprovalRequested)
+        state = await play.runs.state(run_id)
+    _, means = hiding(ScriptedTool(review=picky))
+    look = await look_again(state.tools[0].call, state, means)
+    assert look.why == "not run: " + "x" * (MOST_WORDS - 10) + MASK
 
 
 async def test_nobody_is_asked_about_what_has_changed_by_then():

@@ -103,7 +103,7 @@ async def look_again(
         seen = _look(call.tool, call.arguments, state, means)
         found = await _contents(call, state, means) if asking or tool.asked else ""
     except Exception as error:  # noqa: BLE001 - foreign code; the model is told
-        return Look(f"not run: {told(error)}")
+        return Look(f"not run: {shortened(told(error), means.secrets)}")
     stricter = seen.gate == "refuse" or (seen.gate == "ask" and call.gate == "auto")
     if stricter and not (tool.answer and seen.gate == "ask"):
         return Look(
