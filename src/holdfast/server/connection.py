@@ -74,7 +74,6 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        self._passed = True
         if self.parser.should_upgrade():
             return  # it is said again in a moment
         self._have_the_head()
